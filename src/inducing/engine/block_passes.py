@@ -1,6 +1,6 @@
 """Passes over blocks of rows (PITC, neighbours), for any kernel and arrays; evidence.py has the formulas.
 
-D = R + Σ of a block has a factor as a whole, here, or a sparse one along neighbours (neighbours.py).
+The factor of a block's D = R + Σ is dense (`Whole`), or sparse along neighbours (neighbours.py).
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from .sums import Back, BlockAdjoints, Group, Held, Work, copied, scratch_copy
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """D = LLᵀ of a block as a whole, by a matrix T = L⁻¹ with D⁻¹ = TᵀT."""
+    """Dense factor of a block's D = LLᵀ: the matrix T = L⁻¹, with D⁻¹ = TᵀT."""
 
     K: Array  # (b, b)
     Linv: Array  # (b, b)
 
     @staticmethod
     def of(P: Problem, Phi: Array, rows: np.ndarray) -> "Whole":
-        """D of one block of the problem."""
+        """Factorise D of one block of the problem."""
         X = P.X[rows]
         K = P.kernel.covariances(X, X)
         D = la.add_outer(K.copy() if is_numpy(K) else K + 0.0, Phi, -1.0)
@@ -38,11 +38,11 @@ class Whole:
 
     @property
     def numbers(self) -> int:
-        """The numbers that keeping it takes."""
+        """The count of numbers to keep."""
         return 2 * len(self.Linv) ** 2
 
     def whitened(self, A: Array, out: Array | None = None) -> Array:
-        """T A, in `out` where it is given. A (b, m)"""
+        """Return T A, in `out` where it is given. A (b, m)"""
         return la.lower_times(self.Linv, scratch_copy(A, out))
 
     def precision_times(self, A: Array) -> Array:
@@ -53,7 +53,7 @@ class Whole:
         return namespace(self.Linv).sum(self.Linv * self.Linv, axis=0)
 
     def bars(self, s: Work, p: int, Phi: Array, E: Array, PhiB: Array, out: Array | None) -> BlockAdjoints:
-        """The gradients of p outputs from Φᵀ, e and ΦᵀLB⁻ᵀ, where S may be: G_D = ½ (VVᵀ - p(D⁻¹ - SSᵀ))."""
+        """Return the gradients from Φᵀ, e and ΦᵀLB⁻ᵀ, which S may overwrite: G_D = ½ (VVᵀ - p(D⁻¹ - SSᵀ))."""
         V = self.Linv.T @ (self.Linv @ E)
         S = la.lower_times(self.Linv, la.lower_times(self.Linv, PhiB), transposed=True)
         GD = la.add_gram(zeros_like_rows(self.Linv.shape, PhiB), self.Linv, -p)
@@ -61,7 +61,7 @@ class Whole:
         return BlockAdjoints(V, S, GD, 2.0 * (GD @ Phi))
 
     def kernel_gradient(self, kernel: Kernel, X: Array, GD: Array) -> Gradients:
-        """The gradient of the kernel's parameters through K of the rows X; GD may be overwritten."""
+        """Return the gradient in the kernel's parameters through K of the rows X; GD may be overwritten."""
         return kernel.pullback(X, X, GD, self.K)[0]
 
 
@@ -69,7 +69,7 @@ BlockFactor = Whole | Conditionals  # of D of one block
 
 
 def factor_of_block(P: Problem, held: Held, Phi: Array, group: Group, i: int, s: Work) -> BlockFactor:
-    """The factor of D of block i of a group, or of a batch of them: along neighbours, or as a whole."""
+    """Return the factor of D of block i of a group, or of a batch of blocks: along neighbours, or dense."""
     if group.batch is not None:
         return Conditionals.of_batch(P, Phi, group)
     rows = group.rows[group.parts[i]]
@@ -79,7 +79,7 @@ def factor_of_block(P: Problem, held: Held, Phi: Array, group: Group, i: int, s:
 
 
 def features_of(P: Problem, held: Held, Linv: Array, s: Work, group: Group) -> Array:
-    """Φ of the rows of a group, as it is shared or made anew; not to be written to. (c, m)"""
+    """Return Φ of the rows of a group, shared or computed; it must not be written to. (c, m)"""
     shared, c, m = held.shared, len(group.rows), len(P.basis)
     if shared is not None and group.first in shared.Phi:
         return shared.Phi[group.first]
@@ -98,7 +98,7 @@ def first_blocks(P: Problem, Linv: Array, held: Held, s: Work, group: Group) -> 
     H, Y = copied(Phi, s.buffer(1, c)), copied(group.only(P.Y[rows]))
     for i, part in enumerate(group.parts):
         block = factor_of_block(P, held, Phi[part], group, i, s)
-        share = sums.count(part) / P.n  # of what may be kept
+        share = sums.count(part) / P.n  # of the memory for kept blocks
         room = share * (sums.BLOCK_BYTES if group.batch is None else sums.BATCH_BYTES)
         if held.blocks is not None and block.numbers * P.X.dtype.itemsize <= room:
             held.blocks[group.first + i] = block
@@ -169,6 +169,6 @@ def leave_out_blocks(
 
 
 def _block(P: Problem, held: Held, Phi: Array, group: Group, i: int, s: Work) -> BlockFactor:
-    """The factor of block i of a group, as it was kept or made again."""
+    """Return the factor of block i of a group, kept or computed again."""
     kept = (held.blocks or {}).get(group.first + i)
     return kept or factor_of_block(P, held, Phi, group, i, s)

@@ -1,5 +1,5 @@
-"""PITC's passes as compiled loops, for stationary kernels: rows come block after block, and blocks that fit a
-tile together share their products with the basis; see evidence.py, tiles.py.
+"""PITC's passes as compiled loops, for stationary kernels: rows lie block after block, and blocks that fit
+one tile share their products with the basis; see evidence.py, tiles.py.
 """
 
 import numpy as np
@@ -24,12 +24,12 @@ _jit = helper(fastmath=FAST)
 BlockRows = tuple_of(Given2, Given2, Given1, Addresses)  # X, Y, noise over weight, edges of the blocks
 OwnFrame = tuple_of(Out1, Out1)  # centre and inverse lengthscales of the kernel itself
 FactorsType = tuple_of(Flag, Out1, Out1)  # whether they are kept, K and L⁻¹ of the blocks
-FilledBlocks = tuple_of(Out2, Out1, Out1)  # V, the diagonal of G_D, the moments of the kernel's own
+FilledBlocks = tuple_of(Out2, Out1, Out1)  # V, the diagonal of G_D, moments of the kernel between rows
 
 
 @_jit
 def last_of(edges: np.ndarray, first: int, tile: int) -> int:
-    """The blocks first, …, last - 1 fit a tile; one alone always does."""
+    """Return `last` such that the blocks first, …, last - 1 share a tile; one alone always fits."""
     last = first + 1
     while last < len(edges) - 1 and edges[last + 1] - edges[first] <= tile:
         last += 1
@@ -38,7 +38,7 @@ def last_of(edges: np.ndarray, first: int, tile: int) -> int:
 
 @_jit
 def columns_of(X: np.ndarray, centre: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-    """Inputs about a centre in lengthscales, by columns. (d, b)"""
+    """Return inputs about a centre in lengthscales, by columns. (d, b)"""
     Xt = np.empty((X.shape[1], X.shape[0]))
     for k in range(len(Xt)):
         for i in range(len(X)):
@@ -48,7 +48,7 @@ def columns_of(X: np.ndarray, centre: np.ndarray, inverse: np.ndarray) -> np.nda
 
 @_jit
 def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray, D: np.ndarray) -> float:
-    """D = K - ΦᵀΦ + Σ of one block becomes L⁻¹; returns log|D|."""
+    """Fill D with L⁻¹ of one block's K - ΦᵀΦ + Σ = LLᵀ; return log|LLᵀ|."""
     for i in range(len(K)):
         for j in range(i + 1):
             D[i, j] = K[i, j]
@@ -60,7 +60,7 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
 _there = Given2, FactorsType, Space, Out2, Out2
 
 
-# with references counted, since a copy is made
+# _nrt: references are counted, since a copy is made
 @compiled(signature(Real, BasisType, BlockRows, OwnFrame, *_there), fastmath=FAST, _nrt=True)
 def first_blocks(
     basis: Numbers,
@@ -72,7 +72,7 @@ def first_blocks(
     G: np.ndarray,
     b: np.ndarray,
 ) -> float:
-    """Add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); returns log|D|. Ks and Ls keep K and L⁻¹, all or a tile's."""
+    """Add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); return log|D|. Ks and Ls get K and L⁻¹, of a tile or of all."""
     at, _, _, kernel = basis
     (X, Y, noise, edges), (own_centre, inverse) = rows, own_frame
     (keep, Ks, Ls), (work, A) = factors, space
@@ -117,11 +117,10 @@ def second_blocks(
     G: np.ndarray,
     totals: Numbers,
 ) -> float:
-    """G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)) and Φ̄ = w vᵀ - pB⁻¹ΦD⁻¹ - 2ΦG_D, block by block; returns Σ
-    eᵀD⁻¹e.
+    """Fill V = D⁻¹e and the diagonal of G_D; add (Φ̄ - w vᵀ)Φᵀ to G, and to `totals` and the moments of the
+    kernel between rows; return Σ eᵀD⁻¹e, e = Y - Φᵀw. In each block
 
-    Fills V = D⁻¹(Y - Φᵀw) and the diagonal of G_D; adds 2ΦG_DΦᵀ to G, and to the moments of W and of the
-    kernel's own.
+    G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)) and Φ̄ = w vᵀ - pB⁻¹ΦD⁻¹ - 2ΦG_D.
     """
     at, _, _, kernel = basis
     (X, Y, noise, edges), (own_centre, inverse), (Linv, LBinv, w, alpha) = rows, own_frame, matrices

@@ -1,5 +1,5 @@
-"""The passes over ranges of rows and of blocks where compiled loops know the kernel, on the CPU in double
-precision: what passes.py computes for any kernel, by tiles.py, block_tiles.py and neighbour_tiles.py.
+"""The passes of passes.py over ranges of rows or blocks, where compiled loops know the kernel: on the CPU in
+double precision, by tiles.py, block_tiles.py and neighbour_tiles.py.
 """
 
 from dataclasses import replace
@@ -21,35 +21,35 @@ from .row_sites import add_noise, add_terms
 from .sums import BLOCK_BYTES, Back, Group, Held, Work, count, groups, log_copies
 
 TILE = 384  # rows at a time: few enough for a core's own cache, and enough for fast products
-# kernel entries from which loading the compiled code pays, whether it is loaded already or not
+# kernel entries from which loading the compiled code pays; used also where it is loaded already
 LEAST = 1 << 17
 RANGE = 1 << 31  # products and sums of one call, which Ctrl-C cannot interrupt: a fraction of a second
-RANGES = 4  # ranges of each worker, of which the last may go to others, ...
-HANDED_OVER = 1 << 26  # ... of as many products and sums or more: some milliseconds
+RANGES = 4  # ranges for each worker, so that one who is done can take over another's last ones, ...
+HANDED_OVER = 1 << 26  # ... if each range has this many products and sums: some milliseconds
 FEWEST_ROWS = 64  # rows of a call, below which products are slow
 GROUP_ROWS = 512  # rows of blocks along neighbours that are done together, about
-PAIR_BYTES = 1 << 27  # that the numbers of pairs may take, to be found once for all evaluations
+PAIR_BYTES = 1 << 27  # of the numbers of pairs, up to which they are kept for all evaluations
 
 
 def form_of(P: Problem) -> Form | None:
-    """The kernel and basis for the compiled loops; None where these do not apply or do not pay."""
+    """Return kernel and basis as compiled loops take them; None where these do not apply or do not pay."""
     if not expects(P) or (P.sets is not None and P.sets.shape[1] == 0):
         return None
     return form_with(P)
 
 
 def expects(P: Problem, surely: bool = False) -> bool:
-    """Whether compiled loops know the kernel, and pay; if so, those that are called last are expected."""
+    """Return whether compiled loops know the kernel and pay; if so, announce them to `ahead.expect`."""
     known = leaves_in_loops(P.kernel)
     if not known or not is_numpy(P.X) or P.X.dtype != np.float64 or P.n * len(P.basis) < LEAST:
         return False
     if P.blocks is not None and (P.kernel is not known[0] or getattr(P.kernel, "columns", None)):
-        return False  # the loops over blocks know the kernel between rows of a block by one profile
+        return False  # the loops over blocks take a single profile for the kernel between rows of a block
     from . import block_tiles, neighbour_loops, neighbour_tiles, site_tiles, tiles
 
     if P.row.keeps == "neighbours":
         called = [tiles.fill_at, tiles.finish_at, neighbour_tiles.second_near]
-        called += [neighbour_loops.nearest_rows, tiles.first]  # of predictions and reports
+        called += [neighbour_loops.nearest_rows, tiles.first]  # for predictions and reports
         called.append(neighbour_tiles.first_near)
     elif P.row.keeps == "blocks":
         called = [block_tiles.second_blocks, tiles.finish_at]
@@ -63,12 +63,12 @@ def expects(P: Problem, surely: bool = False) -> bool:
 
 
 def compiled(Phi: Array) -> bool:
-    """Whether compiled loops take Φ as it was kept, and pay."""
+    """Return whether compiled loops can use this kept Φ, and pay."""
     return is_numpy(Phi) and Phi.dtype == np.float64 and Phi.size >= LEAST
 
 
 def range_count(P: Problem) -> int:
-    """The number of ranges of rows or blocks: one for each worker, or several if those would be long."""
+    """Return how many ranges of rows or blocks to make: one for each worker, or several if these are long."""
     m = len(P.basis)
     work = P.n * m * (m + 64)
     workers = workers_for(work)
@@ -77,7 +77,7 @@ def range_count(P: Problem) -> int:
 
 
 def on_all_cores(P: Problem) -> bool:
-    """Whether threads pay."""
+    """Return whether threads pay."""
     m = len(P.basis)
     return workers_for(P.n * m * (m + 64)) > 1
 
@@ -98,7 +98,7 @@ def first_rows(P: Problem, F: Form, whitener: np.ndarray, held: Held, s: Work, r
 
 
 def whitened_rows(P: Problem, F: Form, Linv: Array, s: Work, rows: slice, Phi: Array) -> tuple[Array, Array]:
-    """Φ of some rows, made in `Phi` (c, m), and R = k(x, x) - φᵀφ (c,)."""
+    """Fill `Phi` (c, m) with Φ of some rows; return it and R = k(x, x) - φᵀφ (c,)."""
     from .tiles import whiten
 
     R = np.array(P.kernel.diagonal(P.X[rows]))
@@ -107,7 +107,7 @@ def whitened_rows(P: Problem, F: Form, Linv: Array, s: Work, rows: slice, Phi: A
 
 
 def kept_marginals(P: Problem, Phi: Array, LBinv: Array, w: Array) -> tuple[Array, Array]:
-    """Mean φᵀw and spread φᵀB⁻¹φ of all rows, from Φ as it was kept. (n,) each"""
+    """Return the mean φᵀw and the spread φᵀB⁻¹φ of all rows from the kept Φ. (n,) each"""
     from .site_tiles import marginals
 
     mean, spread, m = np.empty(P.n), np.empty(P.n), len(P.basis)
@@ -121,7 +121,7 @@ def kept_marginals(P: Problem, Phi: Array, LBinv: Array, w: Array) -> tuple[Arra
 
 
 def kept_sums(P: Problem, Phi: np.ndarray, tau: np.ndarray, nu: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """ΦτΦᵀ in the lower triangle (m, m) and Φν (m, 1), from Φ as it was kept."""
+    """Return ΦτΦᵀ in the lower triangle (m, m) and Φν (m, 1) from the kept Φ."""
     from .site_tiles import add_sites
 
     m = len(P.basis)
@@ -162,7 +162,7 @@ def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: Array, s
         second_deterministic(basis, data, (tau, given), *how, space, totals)
         if P.uniform:  # √(pΠ) is in T
             lengths /= P.p * tau
-        # a bound's φᵀφ cancels against R's
+        # a bound's φᵀφ cancels against that in R = k(x, x) - φᵀφ
         spread, rbar = P.kernel.diagonal(X) - lengths if P.row.bound else lengths, -0.5 * P.p * tau
     add_terms(P, s, rows, noise_bar, (mean, V, spread, R), tau, Y[:, 0])
     if P.general or P.row.bound:
@@ -171,7 +171,7 @@ def second_rows(P: Problem, F: Form, back: Back, held: Held, noise_bar: Array, s
 
 
 def _add_moments(P: Problem, F: Form, s: Work, X: Array, V: Array, totals: tuple[np.ndarray, ...]) -> None:
-    """Gradients of kernel and basis from sums of W = -2 K̄∘dK/ds, and of the prior mean, from v."""
+    """Add the gradients of kernel and basis from sums of W = -2 K̄∘dK/ds, and of the prior mean from v."""
     kernel, basis = F.gradients(P, *totals)
     add_gradients(s.kernel, kernel)
     add_gradients(s.basis, basis)
@@ -179,7 +179,7 @@ def _add_moments(P: Problem, F: Form, s: Work, X: Array, V: Array, totals: tuple
 
 
 def _data(P: Problem, held: Held, s: Work, rows: slice) -> tuple[np.ndarray, ...]:
-    """X, Y, noise, weight and Kfu of a range; a likelihood has ν for Y and copies for the weight."""
+    """Return X, Y, noise, weight and Kfu of a range; under a likelihood ν for Y and copies for the weight."""
     X = plain(P.X[rows])
     Kfu = np.empty((0, s.m)) if held.Kfu is None else held.Kfu[rows]
     if P.likelihood is not None:
@@ -189,7 +189,7 @@ def _data(P: Problem, held: Held, s: Work, rows: slice) -> tuple[np.ndarray, ...
 
 
 def space_of(s: Work, F: Form, tile: int = TILE, count: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """A worker's buffers: some of a tile of rows, and their features."""
+    """Return a worker's buffers: `count` for a tile of rows, and one for the features of these."""
     if s.tiles is None or s.tiles[0].shape[1] != tile:
         parts, width = F.features
         buffers, features = s.scratch((count, tile, s.m), (parts, tile, width))
@@ -201,13 +201,13 @@ def space_of(s: Work, F: Form, tile: int = TILE, count: int = 4) -> tuple[np.nda
 
 
 def near_groups(P: Problem) -> list[Group]:
-    """The blocks along neighbours, small ones together; `in_batches` may have their pairs at hand."""
+    """Return the blocks along neighbours, small ones grouped; with their pairs if `in_batches` found them."""
     return groups(P, max(1, P.n // GROUP_ROWS)) if P.batches is None else P.batches
 
 
 def in_batches(P: Problem) -> Problem:
-    """The problem with its blocks in batches: of about one size, where its rows are on a device; with the
-    numbers of their pairs, where compiled loops use them and there is room.
+    """Return the problem with its blocks in batches: on a device those of about one size; on the CPU with the
+    numbers of their pairs, where compiled loops use these and PAIR_BYTES allows it.
     """
     if P.sets is None:
         return P
@@ -220,7 +220,7 @@ def in_batches(P: Problem) -> Problem:
 
 
 def _pairs(P: Problem, group: Group) -> PairSets:
-    """Neighbours by places in a group, and its pairs."""
+    """Return the neighbours of a group's rows, by their places in the group, and the pairs of both."""
     assert P.sets is not None
     sets, place = P.sets[group.rows], np.empty(P.n, dtype=np.int32)
     place[group.rows] = own = np.arange(len(group.rows))
@@ -309,7 +309,7 @@ def second_blocks(
 
 
 def _operations(P: Problem, group: Group) -> float:
-    """Multiplications of a pass over blocks, about."""
+    """Return about how many multiplications a pass over blocks takes."""
     c, m = np.diff(group.edges).astype(float), len(P.basis)
     if P.sets is None:
         return float(np.sum(c * c * (c + m)))
@@ -318,8 +318,8 @@ def _operations(P: Problem, group: Group) -> float:
 
 
 def _rows_of_blocks(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], ...]:
-    """X, Y, noise over weight, edges; and the centre and inverse lengthscales of the kernel itself. Along
-    neighbours the inputs in lengthscales are in the place of the edges, and there is no more.
+    """Return (X, Y, noise over weight, edges) and the kernel's own (centre, inverse lengthscales); along
+    neighbours (X, Y, noise over weight, inputs in lengthscales) alone.
     """
     assert isinstance(P.kernel, Stationary)
     X, Y, noise = plain(P.X[group.rows]), plain(P.Y[group.rows]), plain(P.added_noise(group.rows))
@@ -330,17 +330,17 @@ def _rows_of_blocks(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], .
 
 
 def _space_for_blocks(group: Group, keep: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Room for K and L⁻¹ of all blocks, or of those of one tile."""
+    """Return uninitialised arrays for K and L⁻¹ of all blocks (`keep`), or of those of one tile."""
     sizes = np.diff(group.edges)
     room = int(np.sum(sizes**2)) if keep else _tile(group) * int(np.max(sizes))
     return np.empty(room), np.empty(room)
 
 
 def _tile(group: Group) -> int:
-    """The rows of a tile, or of the longest block."""
+    """Return the number of rows of a tile: TILE, or that of the longest block if it is greater."""
     return max(TILE, int(np.max(np.diff(group.edges))))
 
 
 def _near_space(s: Work, F: Form, c: int) -> tuple[np.ndarray, np.ndarray]:
-    """A worker's buffers for groups of up to c rows."""
+    """Return a worker's buffers for groups of up to c rows."""
     return space_of(s, F, max(c, 0 if s.tiles is None else s.tiles[0].shape[1]), 5)

@@ -5,13 +5,13 @@ Every row's likelihood is a Gaussian site in φᵀw, of precision τ and shift �
 
     B = I + ΦτΦᵀ,   w = B⁻¹Φν,   μ = φᵀw,   s = φᵀB⁻¹φ,   v = ν - τμ
 
-Gaussian noise has the sites τ = 1/D, ν = τy with D = aR + Σ in advance, and with e = y - Φᵀw
+Gaussian noise has the known sites τ = 1/D, ν = τy with D = aR + Σ, and with e = y - Φᵀw
 
     log q(y) = -½ [n log 2π + Σ log D + log|B| + Σ eᵢ²/Dᵢ + |w|²] - Σ evidence_correction
 
-Other likelihoods have their sites from sweeps (sweeps.py), and ½wᵀΦν - ½ log|B| and the rows' terms. The
-evidence is stationary in the sites, so its gradient holds them; it is carried back by one more pass (reverse
-mode, written out):
+Other likelihoods get their sites from sweeps (sweeps.py); their evidence is ½wᵀΦν - ½ log|B| plus a term of
+each row. The evidence is stationary in the sites, so its gradient takes them as fixed. One more pass computes
+it in reverse mode:
 
     r̄   = ½ (a v² - τ + aτ²s), 0 where R is dropped                 dJ/dRᵢᵢ = dJ/dk(xᵢ, xᵢ)
     Φ̄   = w vᵀ - B⁻¹Φτ - 2Φ diag(r̄)
@@ -21,12 +21,11 @@ mode, written out):
 Rows are C-ordered, so the code holds the transposes: Phi is (rows, m). Where R is not in D (SoR, DTC, VFE),
 r̄ = -½cτ with a constant c, so K̄uf = α vᵀ + Luu⁻ᵀ(cI - B⁻¹)Luu⁻¹ Kuf τ = α vᵀ ± TᵀT Kuf τ needs no Φ. The
 work is 4nm² for those rows and 7nm² for the others (products with triangles and symmetric results count
-half), a sweep takes 3nm², and memory is O(m² + chunk·m). Blocks and neighbours have D⁻¹ = TᵀT of a block in
-the place of Π, and dJ/dD in that of r̄ (block_passes.py, neighbours.py).
+half), a sweep takes 3nm², and memory is O(m² + chunk·m). Blocks and neighbours have D⁻¹ = TᵀT of a block
+instead of Π, and dJ/dD instead of r̄ (block_passes.py, neighbours.py).
 
-The passes are in passes.py. Their sums join over parts of the data, so a problem is rows in memory
-(`Problem`) or rows that a source holds (`Parted`), and what stands here is the same for both: the m-by-m
-work.
+The passes over rows are in passes.py. Here is the m-by-m work, the same for rows in memory (`Problem`) and
+for rows that a source holds (`Parted`).
 """
 
 import math
@@ -47,8 +46,8 @@ from .passes import first_pass, residual_pass, root_pass, second_pass
 from .sums import Back, Held, SitesByPart, Sums
 from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, SiteMemory, Sweep
 
-SQUARED = 1e12  # condition of B from which squares lose too much: 1e-4 of the I in it, ...
-ROOT = 1e25  # ... and from which their roots do
+SQUARED = 1e12  # condition of B from which ΦΠΦᵀ loses too much: 1e-4 of the I in B, ...
+ROOT = 1e25  # ... and from which its root does
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +61,7 @@ class Factors:
     B: Array
     LBinv: Array  # of the Cholesky factor of B
     w: Array  # (m, p), whitened posterior mean
-    base: Any  # of the log evidence, all but the rows' residuals or terms; on a device until it is asked for
+    base: Any  # the log evidence without the rows' residuals or terms; stays on its device
     kept: Held | None  # of rows in memory
     point: FixedPoint | None = None  # of a likelihood that is not Gaussian
 
@@ -72,14 +71,14 @@ class Factors:
 
 
 def prior_factors(P: SomeProblem, *, escalate: bool = True) -> Factors:
-    """The prior in whitened coordinates: Luu, B = I and w = 0."""
+    """Return the prior in whitened coordinates: Luu, B = I and w = 0."""
     Kuu, Luu, Linv, jitter = _whitening(P, escalate)
     eye = la.identity(Luu)
     return Factors(Kuu, Luu, Linv, jitter, eye, eye, 0.0 * Luu[:, :1], 0.0, None)
 
 
 def _whitening(P: SomeProblem, escalate: bool) -> tuple[Array, Array, Array, float]:
-    """Kuu, its Cholesky factor Luu with jitter, Luu⁻¹ and the relative jitter used."""
+    """Return Kuu, its Cholesky factor Luu with jitter, Luu⁻¹ and the relative jitter used."""
     Kuu = P.basis.gram(P.kernel)
     if escalate:
         Luu, jitter = la.cholesky_escalating(Kuu, P.jitter)
@@ -97,9 +96,9 @@ def factorise(
     sweeps: int = SWEEPS,
     kept: Held | None = None,
 ) -> Factors:
-    """The first pass, or a likelihood's sweeps from the process in `memory`, which is renewed;
-    `escalate=False` (inside an optimisation) lets a failed Cholesky raise instead of adding jitter. `kept` is
-    `Held.features` of a problem that differs in y alone.
+    """Return the posterior's factors: by the first pass, or by a likelihood's sweeps from the process in
+    `memory`, which is then replaced. `escalate=False` (inside an optimisation) lets a failed Cholesky raise
+    instead of adding jitter. `kept` may be `Held.features` of a problem that differs in y alone.
     """
     whitening = _whitening(P, escalate)
     Linv = whitening[2]
@@ -126,25 +125,25 @@ def factorise(
 
 
 def _information(P: SomeProblem, sums: Sums, Linv: Array, kept: Held | None) -> tuple[Array, ...]:
-    """B, LB, LB⁻¹ and w; from rows that were not squared where rounding in ΦΠΦᵀ drowns the I beside it."""
+    """Return B, LB, LB⁻¹ and w; by `root_pass` where rounding in ΦΠΦᵀ would drown the I in B = I + ΦΠΦᵀ."""
     xp = namespace(sums.G)
     try:
-        found = la.information_factors(sums.G, sums.b)
-        if sums.G.dtype != xp.float64 or _spread_below(SQUARED, found[0], found[2]):
-            return found
+        factors = la.information_factors(sums.G, sums.b)
+        if sums.G.dtype != xp.float64 or _condition_below(SQUARED, factors[0], factors[2]):
+            return factors
     except FactorisationError:
         if not holds(xp.isfinite(xp.linalg.trace(sums.G))):
-            raise  # the kernel gives what is no number
-    found = la.information_factors_of_root(_over(P, root_pass, Linv, kept).root[0], P.p)
-    if not _spread_below(ROOT, found[0], found[2]):
+            raise  # the kernel gives NaN or infinity
+    factors = la.information_factors_of_root(_over(P, root_pass, Linv, kept).root[0], P.p)
+    if not _condition_below(ROOT, factors[0], factors[2]):
         why = "rows leave functions of the basis unknown; rounding beside their precision drowns the prior"
         todo = "give more, merge duplicate rows, or shift the basis"
         raise FactorisationError(f"too little noise: {why}: {todo}")
-    return found
+    return factors
 
 
-def _spread_below(limit: float, B: Array, LBinv: Array) -> bool:
-    """Whether B's condition is: at most tr B, for its eigenvalues are 1 or more, and at most tr B tr B⁻¹."""
+def _condition_below(limit: float, B: Array, LBinv: Array) -> bool:
+    """Return whether B's condition is surely below: it is at most tr B, as B ⪰ I, and at most tr B tr B⁻¹."""
     xp = namespace(B)
     trace = xp.linalg.trace(B)
     return holds(trace < limit) or holds(trace * xp.sum(LBinv * LBinv) < limit)
@@ -153,7 +152,7 @@ def _spread_below(limit: float, B: Array, LBinv: Array) -> bool:
 def _settle(
     P: SomeProblem, Linv: Array, kept: Held | None, memory: SiteMemory | None, tolerance: float, sweeps: int
 ) -> FixedPoint:
-    """The fixed point of a likelihood's sites; heavy weights grow to their size where the start is cold."""
+    """Return the fixed point of a likelihood's sites; from a cold start heavy weights are raised in steps."""
     assert P.likelihood is not None
 
     def settled(P: SomeProblem, start: Process, tolerance: float) -> FixedPoint:
@@ -187,7 +186,7 @@ def _settle(
 
 
 def log_evidence(P: SomeProblem, F: Factors) -> float:
-    """log q(y), with residuals of a second pass: exact to rounding where yᵀΠy - |LB⁻¹ΦΠy|² cancels."""
+    """Return log q(y), with residuals from a second pass, since yᵀΠy - |LB⁻¹ΦΠy|² would lose digits."""
     if P.likelihood is not None:
         sweep = Sweep(F.Linv, F.LBinv, F.w, F.sites, gram=False)
         return float(F.base + _over(P, sweeping.sweep_pass, sweep, F.kept).terms)
@@ -196,7 +195,7 @@ def log_evidence(P: SomeProblem, F: Factors) -> float:
 
 
 def gradient_from(P: SomeProblem, F: Factors) -> tuple[float, dict[str, Any]]:
-    """The evidence of a posterior and its gradient, given the factors of the first pass or of the sweeps."""
+    """Return the evidence and its gradient, given the factors of the first pass or of the sweeps."""
     Binv = la.gram(F.LBinv)
     sums = _over(P, second_pass, _back(P, F, Binv), F.kept)
     value = float(F.base + sums.terms - 0.5 * sums.residual)
@@ -229,12 +228,12 @@ def gradient_from(P: SomeProblem, F: Factors) -> tuple[float, dict[str, Any]]:
 def _over(
     P: SomeProblem, one_pass: Callable[..., Sums], matrices: Array | Sweep | Back, kept: Held | None
 ) -> Sums:
-    """A pass over rows in memory, or over those of a source, where they are."""
+    """Run a pass over rows in memory, or over those of a source, where they are."""
     return one_pass(P, matrices, kept) if isinstance(P, Problem) else P.total(one_pass, matrices)
 
 
 def _back(P: SomeProblem, F: Factors, Binv: Array) -> Back:
-    """The matrices that the second pass needs under this row of the table."""
+    """Return the matrices that the second pass needs under this row of the table."""
     alpha = F.Linv.T @ F.w  # (m, p)
     if P.row.keeps in ("blocks", "neighbours"):
         return Back(F.w, alpha, F.Linv, LBinv=F.LBinv)

@@ -1,8 +1,8 @@
-"""Kfu as the compiled loops of tiles.py take it: one stationary kernel, or a sum or product of several.
+"""The arrays that describe Kfu to the loops of tiles.py: one stationary kernel, or a sum or product of some.
 
-Parts share their loop, and differ in numbers: the frame in which a row is measured, coefficients, profile,
-variance and shape. A part that does not see an input has scale 0 there, which leaves u and v without it.
-Linear kernels may be terms of a sum. Sums of products, products of sums and other kernels go through arrays.
+All parts go through one loop and differ in numbers alone: centre and scale of the inputs, coefficients,
+profile, variance and shape. The scale is 0 at inputs that a part does not use. Linear kernels may be terms of
+a sum. Sums of products, products of sums and other kernels use array operations instead of these loops.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ..model.problem import Problem
 from ..numerics.blas import addresses
 from ..numerics.compiling import pointer
 
-FEW_INPUTS = 2  # of which differences are quicker than a product of features
+FEW_INPUTS = 2  # up to which differences are quicker than a product of features
 
 
 @dataclass(frozen=True, eq=False)
 class KernelPart:
-    """One of the kernels of a form, on its columns."""
+    """One kernel of a form, with the basis in its own columns."""
 
     kernel: Any  # stationary or linear
     Z: np.ndarray  # (m, g)
@@ -43,7 +43,7 @@ class KernelPart:
         return KernelPart(kernel, Z, kernel.exponents(Z) if isinstance(kernel, Stationary) else None)
 
     def reaches(self, X: np.ndarray) -> bool:
-        """Whether moments give gradients to their digits: profiles but this one are 0 at rows far out."""
+        """Return whether sums of moments keep the gradients' digits; most profiles are 0 at rows far out."""
         e, columns = self.exponents, self.kernel.columns
         if e is None or not isinstance(self.kernel, RationalQuadratic):
             return e is None or within_reach(FAR_OUT, e.v)
@@ -53,7 +53,7 @@ class KernelPart:
         return within_reach(FAR_OUT, e.within(X if columns is None else X[:, list(columns)]), e.reach)
 
     def placed(self, a: np.ndarray, d: int) -> np.ndarray:
-        """Numbers of the part's columns, and of what comes after these, among those of all d inputs."""
+        """Return numbers of the part's columns at their places among d inputs, then what else `a` holds."""
         if self.kernel.columns is None:
             return a
         columns, g = list(self.kernel.columns), self.Z.shape[1]
@@ -62,7 +62,7 @@ class KernelPart:
         return out
 
     def arrays(self, d: int) -> tuple[Any, ...]:
-        """Centre, scale, vᵀ, Pᵀ, constants, coefficients and the four numbers of `tiles.FormType`."""
+        """Return centre, scale, vᵀ, Pᵀ, constants, coefficients and the four numbers of `tiles.FormType`."""
         (m, g), e = self.Z.shape, self.exponents
         if e is None:
             slopes = self.Z * per_input("variance", self.kernel.variance, self.Z)
@@ -79,7 +79,7 @@ class KernelPart:
         return centre, scale, v.T, P.T, constants, coefficients, numbers
 
     def gradients(self, moments: np.ndarray, sums: np.ndarray) -> tuple[Gradients, np.ndarray]:
-        """dJ/dparameters and dJ/dZ (m, d), from Wᵀ[u, …, 1] (m, d + 2) and sums (d + 2,)."""
+        """Return dJ/dparameters and dJ/dZ (m, d), from Wᵀ[u, …, 1] (m, d + 2) and sums (d + 2,)."""
         d, e = len(sums) - 2, self.exponents
         if self.kernel.columns is not None:
             own = [*self.kernel.columns, d, d + 1]
@@ -110,30 +110,30 @@ class Form:
         return len(self.parts), self.form[3].shape[2]
 
     def basis(self, back: bool = False) -> tuple[Any, ...]:
-        """The first argument of the compiled loops, for second passes with the address of what ends them."""
+        """Return the first argument of the compiled loops; second passes (`back`) call `finish_at` by it."""
         kernel = self.parts[0].kernel
         own = kernel.in_loops if isinstance(kernel, Stationary) else (LINEAR, 1.0, 1.0)
         return _addresses(back), self.frame, self.form, own
 
     def totals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Zeros for the sums of the second pass."""
+        """Return zeros for the sums of the second pass."""
         count, d, m = self.form[0].shape
         return np.zeros((count, m, self.form[3].shape[2])), np.zeros((count, d + 2))
 
     def gradients(self, P: Problem, moments: np.ndarray, sums: np.ndarray) -> tuple[Gradients, Gradients]:
-        """Gradients of kernel and basis from the sums of the second pass."""
+        """Return gradients of kernel and basis from the sums of the second pass."""
         if isinstance(P.basis, Multiscale):
             assert self.parts[0].exponents is not None
             return P.basis.from_moments(P.kernel, self.parts[0].exponents, moments[0])
-        found = [part.gradients(*own) for part, *own in zip(self.parts, moments, sums, strict=True)]
+        pairs = [part.gradients(*own) for part, *own in zip(self.parts, moments, sums, strict=True)]
         if P.kernel is self.parts[0].kernel:
-            return found[0][0], {"Z": found[0][1]}
-        Zbar = {"Z": np.sum([bar for _, bar in found], axis=0)}
-        return {f"{i}.{k}": g for i, (part, _) in enumerate(found) for k, g in part.items()}, Zbar
+            return pairs[0][0], {"Z": pairs[0][1]}
+        Zbar = {"Z": np.sum([bar for _, bar in pairs], axis=0)}
+        return {f"{i}.{k}": g for i, (part, _) in enumerate(pairs) for k, g in part.items()}, Zbar
 
 
 def leaves_in_loops(kernel: Kernel) -> Sequence[Any]:
-    """The kernels whose sum or product this one is, or itself; none where loops do not know all of them."""
+    """Return the terms or factors of a kernel, or itself; [] where compiled loops do not know all of them."""
     joined: Sequence[Any] = [kernel]
     if isinstance(kernel, Composite) and type(kernel) in (Sum, Product):
         joined = kernel.parts
@@ -147,7 +147,7 @@ def leaves_in_loops(kernel: Kernel) -> Sequence[Any]:
 
 
 def form_with(P: Problem) -> Form | None:
-    """The form of a kernel that `leaves_in_loops` knows; None where sums of moments would lose digits."""
+    """Return the form of a kernel in `leaves_in_loops`; None where sums of moments would lose digits."""
     parts, d = tuple(KernelPart.of(leaf, P.basis) for leaf in leaves_in_loops(P.kernel)), P.X.shape[1]
     if not all(part.reaches(P.X) for part in parts):
         return None
@@ -157,6 +157,6 @@ def form_with(P: Problem) -> Form | None:
 
 
 def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Arrays one above the other, as compiled loops take them; one alone without a copy."""
+    """Return arrays stacked as compiled loops take them, a single one without a copy."""
     joined = arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
     return np.ascontiguousarray(joined, dtype=float)

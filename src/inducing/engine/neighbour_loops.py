@@ -10,7 +10,7 @@ from ..numerics.compiling import FAST, compiled, helper
 from ..numerics.kinds import Addresses, Given2, signature
 from ..numerics.triangles import add, dot
 
-PANEL = 128  # columns at a time, so that those of a block's rows stay in a core's own cache
+PANEL = 128  # columns at a time, which for the rows of a block fit a core's own cache
 
 _jit = compiled(fastmath=FAST)
 
@@ -24,7 +24,7 @@ def residuals(
     k: int,
     space: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    """R of k neighbours and a row as the upper triangle of space[1]; near (g, k + 1), P (k + 1, m) or more"""
+    """Fill the upper triangle of space[1] with R of k neighbours and a row. near (g, k + 1), P (k + 1, m)"""
     R, U = space
     for j in range(k + 1):
         row = R[j, : j + 1]
@@ -39,8 +39,8 @@ def residuals(
 
 @helper(fastmath=FAST)
 def _condition(U: np.ndarray, k: int, noise: np.ndarray, coef: np.ndarray) -> float:
-    """Turn the upper triangle of R of k neighbours and a row into that of its Cholesky factor, the noise
-    (k + 1,) added; b goes into coef (k,). Returns d.
+    """Add the noise (k + 1,) to R of k neighbours and a row, given by its upper triangle U, which becomes the
+    Cholesky factor; put b into coef (k,) and return d.
     """
     for j in range(k + 1):
         row, least = U[j], noise[j]
@@ -73,7 +73,7 @@ def _condition(U: np.ndarray, k: int, noise: np.ndarray, coef: np.ndarray) -> fl
 def add_multiples(
     row: np.ndarray, N: np.ndarray, c: np.ndarray, step: int, sign: float, A: np.ndarray, lo: int
 ) -> None:
-    """row += sign Σ_j c_j A[N_j], four neighbours at a time, with c in steps, and A from column lo on."""
+    """row += sign Σ_j c[j step] A[N_j], four neighbours at a time, of the columns of A from lo on."""
     q, hi = len(N), lo + len(row)
     whole = q - q % 4
     for j in range(0, whole, 4):
@@ -112,7 +112,7 @@ def scatter(N: np.ndarray, C: np.ndarray, A: np.ndarray, sign: float, out: np.nd
 
 @helper()
 def _sort_in(s: float, number: int, least: np.ndarray, near: np.ndarray) -> None:
-    """Put a distance that is less than the last of `least` into its place there, its number beside it."""
+    """Insert s, less than the last, into the sorted distances `least`, and its number into `near`."""
     at = len(least) - 1
     while at > 0 and s < least[at - 1]:
         least[at], near[at] = least[at - 1], near[at - 1]
@@ -122,9 +122,7 @@ def _sort_in(s: float, number: int, least: np.ndarray, near: np.ndarray) -> None
 
 @_jit
 def nearest_earlier(S: np.ndarray, N: np.ndarray) -> None:
-    """Columns j < i of the least entries in each row i of S, of equals the first, -1 for none. N (b, q), -1
-    at first
-    """
+    """Fill N (b, q), -1 at first, with the columns j < i of the least entries in each row i of S."""
     least = np.empty(N.shape[1])
     for i in range(len(S)):
         fill(least, np.inf)
@@ -135,7 +133,7 @@ def nearest_earlier(S: np.ndarray, N: np.ndarray) -> None:
 
 @helper()
 def _longest(edges: np.ndarray) -> int:
-    """The length of the longest leaf; NumPy's functions would take seconds to compile."""
+    """Return the length of the longest leaf; NumPy's functions would take seconds to compile."""
     most = 0
     for i in range(len(edges) - 1):
         most = max(most, edges[i + 1] - edges[i])
@@ -146,9 +144,9 @@ def _longest(edges: np.ndarray) -> int:
 def nearest_rows(
     Zt: np.ndarray, edges: np.ndarray, low: np.ndarray, high: np.ndarray, Q: np.ndarray, N: np.ndarray
 ) -> None:
-    """The columns of Zt nearest to each row of Q, nearest first. N (t, q)
+    """Fill N (t, q) with the columns of Zt nearest to each row of Q, nearest first.
 
-    Zt (g, n) comes leaf after leaf, `edges` says where, and each leaf lies between its `low` and `high`.
+    The columns of Zt (g, n) lie leaf after leaf with these `edges`, each leaf between its `low` and `high`.
     """
     least, bound, space = np.empty(N.shape[1]), np.empty(len(low)), np.empty(_longest(edges))
     for i in range(len(Q)):
@@ -165,7 +163,7 @@ def _search(
     space: tuple[np.ndarray, np.ndarray, np.ndarray],
     near: np.ndarray,
 ) -> None:
-    """The columns of Zt nearest to x: its own leaf first, then those that may have nearer ones."""
+    """Fill `near` with the columns of Zt nearest to x: of its own leaf, then of leaves with nearer ones."""
     (leaves, g), first = low.shape, 0
     bound, distances, least = space
     for leaf in range(leaves):
@@ -194,8 +192,8 @@ def predict_near(
     q: int,
     out: np.ndarray,
 ) -> bool:
-    """Mean and variance of f at each row of X, without the prior mean. Returns False where bᵀΣb is beyond the
-    prior variance, as only rounding makes it. out (t, 2)
+    """Fill `out` (t, 2) with mean and variance of f at each row of X, without the prior mean. Return False if
+    bᵀΣb is beyond 4 prior variances, as only rounding makes it.
 
     leaves: Zt, edges, low, high of `nearest_rows`; process: a table of v, p, h, α of the basis functions
     (CompiledPredictor), Luu⁻¹, Aᵀ and lengthscales; rows, leaf after leaf: Φ (n, m), residuals and noise.
@@ -256,7 +254,7 @@ def _look(
     least: np.ndarray,
     near: np.ndarray,
 ) -> None:
-    """Sort the columns of one leaf that are nearer to x than some of `near` into it."""
+    """Insert those columns of one leaf into `near` that are nearer to x than its last."""
     lo, hi = edges[leaf], edges[leaf + 1]
     s = space[: hi - lo]
     squared_distances(Zt, lo, x, s)

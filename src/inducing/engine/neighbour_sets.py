@@ -1,4 +1,4 @@
-"""The sets of rows that each row looks at along neighbours: a search inside blocks, and a check of sets."""
+"""Sets of neighbours that each row is conditioned on: a search inside blocks, and a check of given sets."""
 
 import numpy as np
 
@@ -9,18 +9,18 @@ from ..numerics.workers import run_over
 
 SEED = 0  # of the order of the rows
 MOST_ROWS = 1 << 14  # of a block, whose prior covariance takes 2 GiB then
-FEW_ROWS = 1024  # that rows without common neighbours are put together to
+FEW_ROWS = 1024  # of a block, about, into which sets of rows without common neighbours are joined
 
 
 def find_neighbours(Z: np.ndarray, blocks: list[np.ndarray], n_neighbours: int) -> np.ndarray:
-    """The `n_neighbours` nearest of the earlier rows of its block for each row of Z, nearest first, -1 where
-    there are no more. (n, n_neighbours)
+    """Return for each row of Z the `n_neighbours` nearest of the earlier rows of its block, nearest first, -1
+    where there are no more. (n, n_neighbours)
 
-    The rows of a block come in random order. It follows from the rows themselves and a fixed seed: the
-    numbers of the rows do not matter, but that equal ones come as they are given.
+    Earlier refers to a random order that follows from the rows of the block and a fixed seed; the numbers of
+    the rows matter only among equal rows.
     """
     sets = np.full((len(Z), n_neighbours), -1)
-    # a random order that depends on the number of rows alone, so that it is the same wherever a block is
+    # depends on the number of rows alone, so that it is the same wherever a block is
     shuffled = [np.random.default_rng(SEED).permutation(len(rows)) for rows in blocks]
     ordered = [rows[np.lexsort(Z[rows].T[::-1])][order] for rows, order in zip(blocks, shuffled)]
 
@@ -34,7 +34,7 @@ def find_neighbours(Z: np.ndarray, blocks: list[np.ndarray], n_neighbours: int) 
 
 
 def _nearest_earlier(S: np.ndarray, q: int) -> np.ndarray:
-    """The columns j < i of the q least entries in row i of S, of equals the first; -1 for none. (b, q)"""
+    """Return the columns j < i of the q least entries in row i of S, of equals the first; -1: none. (b, q)"""
     b = len(S)
     N = np.full((b, q), -1)
     if worth_compiling(S.size):
@@ -49,7 +49,7 @@ def _nearest_earlier(S: np.ndarray, q: int) -> np.ndarray:
 
 
 def as_sets(neighbours: Given, n: int) -> np.ndarray:
-    """Given sets as integers (n, q), neighbours first, then -1; raise if they are no sets or have circles."""
+    """Return given sets as integers (n, q), neighbours first, then -1; raise on duplicates and circles."""
     sets = to_numpy(neighbours)
     if sets.ndim != 2 or len(sets) != n or sets.dtype.kind not in "iu":
         raise ShapeError(
@@ -76,7 +76,7 @@ def as_sets(neighbours: Given, n: int) -> np.ndarray:
 
 
 def blocks_of(sets: np.ndarray) -> list[np.ndarray]:
-    """Rows that look at each other, directly or through others, as blocks; small ones are put together."""
+    """Return blocks of rows that are linked by neighbours, directly or through others; small ones joined."""
     count, labels = _components(sets, "weak")
     sizes = np.bincount(labels, minlength=count)
     if sizes.max() > MOST_ROWS:

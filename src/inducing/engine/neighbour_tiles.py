@@ -1,10 +1,10 @@
 """The passes along neighbours as compiled loops, for stationary kernels: one call does a block of rows.
 
-neighbours.py has the formulas. R is needed at pairs of rows that are neighbours of one row, or a row and its
-neighbour: a fifth of a block's triangle with 20 neighbours. `find_pairs` numbers them, and R and dJ/dD are
-vectors over them. The small factors of LANES rows are made side by side: a row's neighbours are the first q
-rows of its factor, and the row itself is the last one. Where a neighbour is missing the factor has a row of
-the identity: PAIR_ZERO and PAIR_ONE stand for its entries.
+neighbours.py has the formulas. R is needed only for pairs of a row and its neighbour, or of two neighbours of
+a row: a fifth of a block's triangle with 20 neighbours. `find_pairs` numbers them; R and dJ/dD are vectors
+over them. The small factors of LANES rows are computed side by side: the first q rows of a row's factor are
+its neighbours, the last one is the row itself. A missing neighbour is a row of the identity, with the entries
+PAIR_ZERO and PAIR_ONE.
 
 With MΦ, Me and d̄, u of neighbours.py, Φ̄ = w vᵀ - Mᵀ(2d̄ MΦᵀ + UΦᵀ + p/d MΦᵀB⁻¹) - UᵀMΦᵀ is one scatter.
 """
@@ -23,22 +23,22 @@ from .neighbour_loops import add_multiples
 from .tiles import BasisType, MatricesType, Out3, Totals, copied, fill_tile, finish
 
 _jit = helper(fastmath=FAST)
-PAIR_ZERO, PAIR_ONE = 0, 1  # numbers of pairs that stand for entries 0 and 1
+PAIR_ZERO, PAIR_ONE = 0, 1  # the numbers that stand for the entries 0 and 1 instead of a pair
 Places1, Places2 = "Array(int32, 1, 'C')", "Array(int32, 2, 'C')"
 Numbers2 = "Array(uint32, 2, 'C')"
 NearRows = tuple_of(Given2, Given2, Given1, Given2)  # X, Y, noise over weight, inputs in lengthscales
-# places of rows in a block, and of their neighbours (c, q), a row's own for none; pairs by LANES rows; both
-# rows of each pair
+# places in a block of rows and of their neighbours (c, q), the row's own for none; numbers of the pairs of
+# LANES rows; both rows of each pair
 PairsType = tuple_of(Places1, Places2, Numbers2, Numbers2)
-NearFactors = tuple_of(Out2, Out2, Out1)  # factors by group of rows, b (b, q), d (b,)
-NearFilled = tuple_of(Out2, Out1, Out1)  # V, the diagonal of G_D, the moments of the kernel's own
+NearFactors = tuple_of(Out2, Out2, Out1)  # factors of LANES rows each, b (b, q), d (b,)
+NearFilled = tuple_of(Out2, Out1, Out1)  # V, the diagonal of G_D, moments of the kernel between rows
 
 
 @compiled(signature(Int, Places1, Places2, Places1, Numbers2, Numbers2))
 def find_pairs(rows: np.ndarray, N: np.ndarray, table: np.ndarray, ids: np.ndarray, pairs: np.ndarray) -> int:
-    """Number the pairs of a block: ids (groups, pairs of a row · LANES), pairs (2, at most so many).
-
-    `table` is room for the triangle of the block. Returns how many pairs there are; the first two are none.
+    """Number the pairs of a block: fill ids (groups, pairs of a row · LANES) with their numbers and `pairs`
+    with their rows. `table` is scratch of the size of the block's triangle. Return the count of numbers, of
+    which the first two are PAIR_ZERO and PAIR_ONE.
     """
     b, q = N.shape
     for i in range(len(table)):
@@ -79,7 +79,7 @@ def squared_distance(x: np.ndarray, z: np.ndarray) -> float:
 def residuals_of_pairs(
     Z: np.ndarray, Phi: np.ndarray, kernel: Numbers, pairs: np.ndarray, R: np.ndarray
 ) -> None:
-    """R of each pair, of a stationary kernel as loops know it. Z (b, g) in lengthscales"""
+    """Fill R of each pair under a stationary kernel. Z (b, g) in lengthscales"""
     first, second = pairs
     for t in range(2, len(R)):
         R[t] = squared_distance(Z[first[t]], Z[second[t]])
@@ -104,7 +104,7 @@ def residuals_of_pairs(
 
 @_jit
 def condition_rows(R: np.ndarray, noise: np.ndarray, sets: Numbers, factors: Numbers) -> None:
-    """Fill the factors, b and d of rows, from R of their pairs, to which it adds the noise."""
+    """Add the noise to R of the pairs, and fill the factors, b and d of the rows."""
     (rows, N, ids, (first, second)), (Ls, coef, var) = sets, factors
     b, q = N.shape
     x, least = np.empty(q * LANES), np.zeros((q + 1) * LANES)
@@ -130,7 +130,7 @@ def condition_rows(R: np.ndarray, noise: np.ndarray, sets: Numbers, factors: Num
 
 @compiled(fastmath=FAST)
 def solve(Ls: np.ndarray, B: np.ndarray) -> None:
-    """A⁻¹b of each row by its factor, in B; what stands where there is no neighbour must be 0."""
+    """Replace each row b of B by A⁻¹b; entries without a neighbour must be 0."""
     c, q = B.shape
     u = np.zeros(q * LANES)
     for lo in range(0, c, LANES):
@@ -146,7 +146,7 @@ def solve(Ls: np.ndarray, B: np.ndarray) -> None:
 
 @_jit
 def times_rows(N: np.ndarray, coef: np.ndarray, A: np.ndarray, out: np.ndarray) -> None:
-    """M A: A_i - Σ_j b_ij A[N_ij]."""
+    """Fill `out` with M A: A_i - Σ_j b_ij A[N_ij]."""
     copied(A, out)
     for i in range(len(N)):
         add_multiples(out[i], N[i], coef[i], 1, -1.0, A, 0)
@@ -167,8 +167,8 @@ def first_near(
     G: np.ndarray,
     b: np.ndarray,
 ) -> float:
-    """Fill the factors; add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); returns log|D|. Without Luu⁻¹ (0, 0) Φ is what
-    `work` begins with, and nothing but the factors is made.
+    """Fill the factors; add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); return log|D|. If Luu⁻¹ is (0, 0), work[0]
+    holds Φ, and the factors alone are filled.
     """
     at, _, _, kernel = basis
     (X, Y, noise, Z), (_, N, _, pairs), (_, coef, var) = rows, sets, factors
@@ -209,7 +209,7 @@ def slopes_of_rows(
     lo: int,
     u: np.ndarray,
 ) -> None:
-    """(e_N (Me)ᵀ + p Φ_NᵀB⁻¹ΦMᵀ)/d of LANES rows from lo on, in the lanes of u; S is p MΦᵀB⁻¹/d."""
+    """Fill the lanes of u with (e_N (Me)ᵀ + p Φ_NᵀB⁻¹ΦMᵀ)/d of LANES rows from lo on; S is p MΦᵀB⁻¹/d."""
     q, p = N.shape[1], E.shape[1]
     fill(u, 0.0)
     for i in range(lo, min(lo + LANES, len(N))):
@@ -232,7 +232,7 @@ def scatter_row(
     x: np.ndarray,
     T: np.ndarray,
 ) -> None:
-    """Add UΦᵀ to x, a row of a block, then Mᵀx + UᵀMΦᵀ to T; u in steps of LANES."""
+    """Add UΦᵀ of row i to x, then Mᵀx + UᵀMΦᵀ to T; u in steps of LANES."""
     own = T[i]
     add_multiples(x, N, u, LANES, 1.0, Phi, 0)
     add(1.0, x, own, len(x))
@@ -247,8 +247,8 @@ def scatter_row(
 def add_to_pairs(
     ids: np.ndarray, q: int, m: np.ndarray, u: np.ndarray, dbar: np.ndarray, bars: np.ndarray
 ) -> None:
-    """Add d̄mmᵀ + ½(muᵀ + umᵀ) of LANES rows to the pairs, entries above the diagonal to those below. m and
-    u (q + 1 times LANES)
+    """Add d̄mmᵀ + ½(muᵀ + umᵀ) of LANES rows to their pairs, entries above the diagonal to those below. m and
+    u ((q + 1) LANES,)
     """
     at = 0
     for a in range(0, (q + 1) * LANES, LANES):
@@ -272,9 +272,9 @@ def carry_back(
     T: np.ndarray,
     bars: np.ndarray,
 ) -> None:
-    """Add Mᵀx + UᵀMΦᵀ with x = X + 2d̄ MΦᵀ + UΦᵀ, which is made in X, to T, and dJ/dD to the pairs.
+    """Add Mᵀx + UᵀMΦᵀ to T, with x = X + 2d̄ MΦᵀ + UΦᵀ, which replaces X, and dJ/dD to the pairs' bars.
 
-    rows are Φᵀ, ΦᵀC, MΦᵀ, p MΦᵀC/d and X of a block, CCᵀ = B⁻¹ or C = B⁻¹ beside C = I.
+    rows: Φᵀ, ΦᵀC, MΦᵀ, p MΦᵀE/d and X of a block, where ECᵀ = B⁻¹.
     """
     (Phi, PhiC, MPhi, S, X), (_, N, ids, _), (Ls, coef, var) = rows, sets, factors
     q = N.shape[1]
@@ -298,7 +298,7 @@ def carry_back(
 def back_through_pairs(
     Z: np.ndarray, kernel: Numbers, pairs: np.ndarray, bars: np.ndarray, filled: Numbers
 ) -> None:
-    """The diagonal of G_D and the moments of the kernel's own, from dJ/dD of each pair."""
+    """Fill the diagonal of G_D, and add the moments of the kernel between rows, from dJ/dD of each pair."""
     (first, second), (_, diagonal, own) = pairs, filled
     s, W, d = np.empty(len(bars)), np.empty(len(bars)), Z.shape[1]
     squares = own[:d]
@@ -338,8 +338,8 @@ def second_near(
     G: np.ndarray,
     totals: Numbers,
 ) -> float:
-    """Add (Φ̄ - w vᵀ)Φᵀ to G, and to the moments; fill V = D⁻¹(Y - Φᵀw) and the diagonal of G_D. Returns
-    Σ eᵀD⁻¹e.
+    """Add (Φ̄ - w vᵀ)Φᵀ to G, and to `totals` and the kernel moments between rows; fill V = D⁻¹(Y - Φᵀw)
+    and the diagonal of G_D. Return Σ eᵀD⁻¹e.
     """
     at, _, _, kernel = basis
     (X, Y, _, Z), (_, N, ids, pairs), (_, coef, var) = rows, sets, factors
@@ -386,6 +386,6 @@ def second_near(
     return residual
 
 
-# the same bodies for Python to call
+# the same functions, compiled for calls from Python
 condition = compiled(fastmath=FAST)(condition_rows.py_func)
 through_rows = compiled(fastmath=FAST)(carry_back.py_func)

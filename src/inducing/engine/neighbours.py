@@ -1,18 +1,19 @@
-"""D of a block of rows along nearest neighbours: a Vecchia approximation of the residuals R = K - Q.
+"""Sparse factor of a block's D along nearest neighbours: a Vecchia approximation of the residuals R = K - Q.
 
-Row i looks at a set N of at most q other rows, without circles. With A = (R + Σ)_NN, c = R_Ni and m = e_i - b
+Each row i is conditioned on a set N of at most q other rows, without circles. With A = (R + Σ)_NN, c = R_Ni
+and m = e_i - b
 
     b = A⁻¹c     d = R_ii + σᵢ² - cᵀb     mᵀ(y - Φᵀw) ~ N(0, d), independent of the other rows
 
-so D⁻¹ = Mᵀ diag(1/d) M with the rows m of M, and T = M/√d: TΦᵀ is in the place of D^-½Φᵀ, and Ty of D^-½y.
-With e = y - Φᵀw of p outputs, G_D = dJ/dD has rank two for each row:
+so D⁻¹ = Mᵀ diag(1/d) M with the rows m of M, and with T = M/√d, TΦᵀ replaces D^-½Φᵀ and Ty replaces D^-½y.
+With e = y - Φᵀw of p outputs, G_D = dJ/dD is a sum of matrices of rank two, one for each row:
 
     d̄ = ½ (|Me|²/d + p |LB⁻¹ΦMᵀ|²/d - p)/d     u = A⁻¹(e_N (Me)ᵀ + p Φ_NᵀB⁻¹ΦMᵀ)/d, of row i
     G_D = ½ (MᵀW + WᵀM),  W = diag(d̄)M + U     2G_DΦᵀ = Mᵀ(2d̄ MΦᵀ + UΦᵀ) + Uᵀ MΦᵀ
 
-where u, scattered to the rows of N, are the rows of U. Products with M and U cost qm for a row: compiled
-loops do them on NumPy arrays. Elsewhere they are dense, of many blocks at once: blocks of about one size are
-filled up to the longest with rows that count nothing (`batches_of`). A weight w makes the noise σ²/w.
+where row i of U has u in the columns N. Compiled loops multiply NumPy arrays by M and U at a cost of qm a
+row. Other arrays use dense products of many blocks at once, filled up to one size with rows that count
+nothing (`batches_of`). A weight w makes the noise σ²/w.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ PairFactors = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def too_alike(noise: float) -> FactorisationError:
-    """The error of rows whose covariance is singular to rounding."""
+    """Return the error of rows whose covariance is singular to rounding."""
     why = "the covariance of a row's neighbours is singular to rounding"
     todo = "merge duplicate rows, give more noise, or spread the basis"
     return FactorisationError(f"rows are too nearly alike for noise of {noise:.3g}: {why}; {todo}")
@@ -48,10 +49,10 @@ def too_alike(noise: float) -> FactorisationError:
 
 @dataclass(frozen=True, eq=False)
 class Conditionals:
-    """Rows given their neighbours: coefficients b and variance d of each, and the factor they came from."""
+    """Conditionals of rows given their neighbours: coefficients b, variance d, and the factor of A."""
 
     rows: Array  # (c,), the places of the rows in their block
-    N: Array  # (c, n_neighbours), those of their neighbours; at the end a row's own stands for none
+    N: Array  # (c, n_neighbours), places of their neighbours, then the row's own where there are no more
     coef: Array  # (c, n_neighbours), b
     cond_var: Array  # (c,), d
     # of A: (n_neighbours, n_neighbours, c), or as neighbour_tiles.py keeps it
@@ -62,7 +63,7 @@ class Conditionals:
 
     @staticmethod
     def of(P: Problem, Phi: Array, rows: np.ndarray, s: Work, held: Held, number: int) -> Conditionals:
-        """All rows of one block of the problem; its R may be shared, by the number of the block."""
+        """Return those of all rows of one block, whose R may be in `held.shared` by the block's number."""
         assert P.sets is not None
         own, sets, noise = np.arange(len(rows)), P.sets[rows], P.added_noise(rows)
         place = np.empty(P.n, dtype=np.int64)
@@ -73,13 +74,13 @@ class Conditionals:
             R = add_outer(P.kernel.triangle(P.X[rows], None if keep else s.square(b)), Phi, -1.0)
             if held.shared is not None and keep:
                 held.shared.R[number] = R
-        found = conditionals(R, own, np.where(sets < 0, own[:, None], place[sets]), noise)
-        Conditionals.require_digits(found.coef, float(noise.min()), P.kernel.diagonal(P.X[rows]))
-        return found
+        block = conditionals(R, own, np.where(sets < 0, own[:, None], place[sets]), noise)
+        Conditionals.require_digits(block.coef, float(noise.min()), P.kernel.diagonal(P.X[rows]))
+        return block
 
     @staticmethod
     def of_batch(P: Problem, Phi: Array, group: Group) -> Conditionals:
-        """All rows of a group of blocks that `batches_of` has made; Φ is 0 for those that count nothing."""
+        """Return those of all rows of a group from `batches_of`; Φ is 0 for rows that count nothing."""
         assert group.batch is not None
         own, N, real = group.batch
         k, b, rows = group.count, len(group.rows) // group.count, group.rows
@@ -89,7 +90,7 @@ class Conditionals:
 
     @staticmethod
     def require_digits(coef: Array, noise: float, prior: Array) -> None:
-        """Raise where rounding made up b: with noise of so much at least, b²noise ≤ cᵀb ≤ R_ii ≤ k_ii."""
+        """Raise if b is rounding error: where no noise is below `noise`, |b|² noise ≤ cᵀb ≤ R_ii ≤ k_ii."""
         if len(coef) and not float(row_squares(coef).max()) * noise <= 4.0 * float(prior.max()):
             raise too_alike(noise)
 
@@ -104,12 +105,12 @@ class Conditionals:
         return sum(math.prod(a.shape) for a in (self.N, self.coef, self.cond_var, self.factor))
 
     def times(self, A: Array, out: Array | None = None) -> Array:
-        """M A, of A at all rows of the block. (c, m)"""
+        """Return M A, where A has all rows of the block. (c, m)"""
         own = A[self.rows] if len(self.rows) < len(A) else copied(A, out)
         return add_sparse(own, self.N, self.coef, A, -1.0, size=self.size)
 
     def back(self, A: Array, out: Array | None = None) -> Array:
-        """MᵀA, where these are all rows of the block. (b, m)"""
+        """Return MᵀA, where M has all rows of the block. (b, m)"""
         return add_sparse(copied(A, out), self.N, self.coef, A, -1.0, size=self.size, transposed=True)
 
     def whitened(self, A: Array, out: Array | None = None) -> Array:
@@ -146,7 +147,7 @@ class Conditionals:
         return BlockAdjoints(self.back(ME / d[:, None]), self.back(MB, PhiB), GD, GPhi)
 
     def _bars_of_batch(self, p: int, Phi: Array, E: Array, PhiB: Array) -> BlockAdjoints:
-        """`bars` by products with dense matrices, of all blocks at once; G_D is (blocks, b, b)."""
+        """Return `bars` by dense products of all blocks at once; G_D is (blocks, b, b)."""
         xp, c, b = namespace(E), len(self.rows), self.size
         turned, d = xp.matrix_transpose, self.cond_var.reshape(-1, b, 1)
         e, S, phi = (A.reshape(c // b, b, -1) for A in (E, PhiB, Phi))
@@ -168,7 +169,7 @@ class Conditionals:
         return BlockAdjoints(V.reshape(c, -1), S.reshape(c, -1), GD, GPhi.reshape(c, -1))
 
     def solve(self, B: Array) -> Array:
-        """A⁻¹ times a vector for each row; 0 where there is no neighbour. (c, n_neighbours)"""
+        """Return A⁻¹b for each row b of B; 0 where there is no neighbour. (c, n_neighbours)"""
         if self.sets is not None:
             from .neighbour_tiles import solve
 
@@ -185,10 +186,10 @@ class Conditionals:
 
 
 def conditionals(R: Array, rows: Array, N: Array, noise: Array, real: Array | float = 1.0) -> Conditionals:
-    """Rows given their neighbours, from the lower triangle of R of a block (b, b) and its noise (b,), or from
-    R of several blocks (k, b, b), whose rows these are (k b,) but for those that are not `real`.
+    """Return the conditionals of rows given their neighbours N, from the lower triangle of a block's R (b, b)
+    and its noise (b,), or from R of several blocks (k, b, b) with k b rows, some not `real`.
 
-    A query has no noise. A conditional variance below the noise, as only rounding makes one, is the noise.
+    A query has no noise. A conditional variance below the noise, a rounding error, is set to the noise.
     """
     xp, (c, q), b = namespace(R), N.shape, R.shape[-1]
     if is_numpy(R) and R.ndim == 2 and worth_compiling(R.size):
@@ -216,12 +217,12 @@ def conditionals(R: Array, rows: Array, N: Array, noise: Array, real: Array | fl
 
 
 def batches_of(P: Problem) -> list[Group]:
-    """Blocks of about one size as groups that fit a device's budget, filled up to their longest by the first
-    row of each, which then counts nothing.
+    """Return groups of blocks of about one size that fit a device's budget. Each block is filled up to the
+    longest by copies of its first row, which count nothing.
     """
     assert P.blocks is not None and P.sets is not None
     sizes = np.array([len(rows) for rows in P.blocks])
-    place, order, found, at = np.empty(P.n, dtype=np.int64), np.argsort(-sizes, kind="stable"), [], 0
+    place, order, batches, at = np.empty(P.n, dtype=np.int64), np.argsort(-sizes, kind="stable"), [], 0
     place[np.concatenate(P.blocks)] = np.concatenate([np.arange(size) for size in sizes])
     sets = indices_like(P.sets, P.X)
     xp, N = namespace(P.X), indices_like(place, P.X)
@@ -238,16 +239,16 @@ def batches_of(P: Problem) -> list[Group]:
         near = xp.where(mask[:, None], N[numbers], places[:, None])
         batch = places, near, xp.astype(mask, P.X.dtype)
         kept = indices_like(np.flatnonzero(real), P.X)
-        found.append(Group(at, numbers, np.array([0, rows.size]), kept, batch, len(chosen)))
+        batches.append(Group(at, numbers, np.array([0, rows.size]), kept, batch, len(chosen)))
         at += len(chosen)
-    return found
+    return batches
 
 
 def conditionals_by_pairs(
     kernel: Stationary, X: np.ndarray, Phi: np.ndarray, rows: np.ndarray, N: np.ndarray, noise: np.ndarray
 ) -> Conditionals:
-    """`conditionals` from inputs X (b, d) and features (b, m): R is taken between a row's neighbours and
-    nowhere else, which is less work where rows share few of them.
+    """Return `conditionals` from inputs X (b, d) and features Phi (b, m), computing R only for the pairs that
+    are needed: less work where rows share few neighbours.
     """
     from .neighbour_tiles import first_near
 
@@ -261,7 +262,7 @@ def conditionals_by_pairs(
 
 
 def pairs_of(rows: np.ndarray, N: np.ndarray, b: int) -> tuple[PairSets, PairFactors]:
-    """The pairs of some rows of a block of b and their neighbours, and room for the factors."""
+    """Return the pairs of rows and their neighbours in a block of b, and empty arrays for the factors."""
     from .neighbour_tiles import find_pairs
 
     (c, q), triangle = N.shape, b * (b + 1) // 2
@@ -274,19 +275,16 @@ def pairs_of(rows: np.ndarray, N: np.ndarray, b: int) -> tuple[PairSets, PairFac
 
 
 def room_for(sets: PairSets) -> PairFactors:
-    """Room for the factors of the neighbours' covariances, b and d."""
+    """Return empty arrays for the factors of the neighbours' covariances, b and d."""
     _, N, ids, _ = sets
     return np.empty(ids.shape), np.empty(N.shape), np.empty(len(N))
-
-
-# Products with the sparse matrix that has the entries C (c, q) in the columns N of its rows.
 
 
 def add_sparse(
     out: Array, N: Array, C: Array, A: Array, sign: float = 1.0, *, size: int = 0, transposed: bool = False
 ) -> Array:
-    """out_i + sign Σ_j C_ij A[N_ij], or transposed with sign C_ij A_i added to the rows N_ij; in out's memory
-    on the CPU. With a size there are several blocks of so many rows, with as many rows of N each.
+    """Return out + sign C A, or `transposed` out + sign CᵀA, for the sparse matrix with the entries C (c, q)
+    in the columns N of its rows; in out's memory on the CPU. A `size` means several blocks of that many rows.
     """
     if is_numpy(A) and worth_compiling(N.size * A.shape[1]):
         from .neighbour_loops import gather, scatter
@@ -308,12 +306,12 @@ def add_sparse(
 
 
 def dense(N: Array, C: Array, columns: int) -> Array:
-    """The matrix itself. (c, columns)"""
+    """Return the dense matrix with the entries C in the columns N of its rows, 0 elsewhere. (c, columns)"""
     out = arrays.zeros_like_rows((len(N), columns), C)
     out[indices_like(np.arange(len(N)), C)[:, None], indices_like(N, C)] = C
     return out
 
 
 def _there(rows: Array, N: Array, like: Array) -> Array:
-    """1 where a row has a neighbour, 0 where its own place stands for none. (c, q)"""
+    """Return 1 where a row has a neighbour, 0 where its own place stands for none. (c, q)"""
     return namespace(like).astype(indices_like(N != rows[:, None], like), like.dtype)

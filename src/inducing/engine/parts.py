@@ -29,7 +29,7 @@ MOST_BLOCK_ROWS = 1 << 14  # of a part that is one block: its covariance takes 2
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A prior, a row of the table and one noise or likelihood for all rows, as it travels to the parts."""
+    """A problem without its rows, sent to the parts: prior, row of the table, noise or likelihood."""
 
     kernel: Kernel
     basis: Basis
@@ -40,12 +40,12 @@ class Setting:
     blocks: int | None  # rows of a block inside a part, 0 for whole parts; None where the row has no blocks
     likelihood: Likelihood | None
     noise_name: str
-    # how the rows of a part get their neighbours, and the kernel by whose lengthscales they are found
+    # finds the neighbours of a part's rows, and the kernel by whose lengthscales they are near
     search: Callable[[Problem], Problem] | None = None
     near: Kernel | None = None
 
     def on(self, part: Part) -> Problem:
-        """The problem on the rows of one part, on the device of this process."""
+        """Return the problem on the rows of one part, on the device of this process."""
         y = part.Y if part.y is None else part.y
         X, y = on_device(part.X), on_device(y if self.likelihood is None else self.likelihood.check(y))
         P = Problem(
@@ -70,15 +70,15 @@ class Setting:
         return P if self.search is None else self._with_neighbours(P)
 
     def _with_neighbours(self, P: Problem) -> Problem:
-        """The problem with neighbours found inside the part, those of an earlier pass where they are kept."""
+        """Return the problem with neighbours inside the part: kept from an earlier pass, or searched for."""
         assert self.search is not None and self.near is not None
         rows = hashlib.blake2b(np.ascontiguousarray(to_numpy(P.X)).data).digest()
         key = rows, repr(self.near.spec()), P.row.n_neighbours
         if key not in _found:
-            found = self.search(replace(P, kernel=self.near))
+            searched = self.search(replace(P, kernel=self.near))
             if len(_found) >= MOST_FOUND:
                 _found.pop(next(iter(_found)), None)
-            _found[key] = found.blocks, found.sets
+            _found[key] = searched.blocks, searched.sets
         blocks, sets = _found[key]
         return in_batches(replace(P, blocks=blocks, sets=sets))
 
@@ -129,14 +129,14 @@ class Parted(Setting):
         return Setting(*(getattr(self, f.name) for f in fields(Setting)))
 
     def total(self, one_pass: Callable[..., Sums], matrices: Array) -> Sums:
-        """A pass over all rows."""
+        """Run a pass over all rows and return its sums."""
         sums = self.source.total(_over_part, one_pass, self.setting, matrices)
         if one_pass is first_pass and sums.count == 0:
             raise EmptyDataError("no part of the source has rows; at least one is needed")
         return sums
 
     def sites(self, sweep: Sweep) -> tuple[np.ndarray, ...]:
-        """τ and ν of all rows in the order of the parts, two numbers a row. (n,) each"""
+        """Return τ and ν of all rows in the order of the parts. (n,) each"""
         pairs = list(self.source.map(_sites_of_part, self.setting, sweep))
         return tuple(np.concatenate(values) for values in zip(*pairs, strict=True))
 
@@ -145,13 +145,13 @@ SomeProblem = Problem | Parted  # its rows are in memory, or in a source
 
 
 def _over_part(part: Part, one_pass: Callable[..., Sums], setting: Setting, matrices: Array) -> Sums:
-    """One pass over the rows of a part."""
+    """Run one pass over the rows of a part."""
     if not len(part.X):
         return Sums()
     P, kept = setting.on(part), None
     if setting.likelihood is not None:
         if setting.row.power == 0.0 and isinstance(matrices, Sweep):
-            return replace(one_pass(P, matrices).to_numpy(), sites={})  # made again at the next pass
+            return replace(one_pass(P, matrices).to_numpy(), sites={})  # the next pass computes them again
         if isinstance(matrices, Back):
             tau, nu = (asarray_like(a, P.X) for a in _sites(P, matrices.sweep))
             kept = Held(tau=tau, nu=nu)
@@ -159,7 +159,7 @@ def _over_part(part: Part, one_pass: Callable[..., Sums], setting: Setting, matr
 
 
 def _sites(P: Problem, sweep: Sweep) -> tuple[Array, ...]:
-    """τ and ν of a part's rows: kept, or where they follow from the process alone made again."""
+    """Return τ and ν of a part's rows: kept ones, or at power 0 those that the process gives."""
     return sweep.sites.get(P.part) or sweep_pass(P, sweep).sites[P.part]
 
 
@@ -192,7 +192,7 @@ def make_parted(
     weights: Given = None,
     search: Callable[[Problem], Problem] | None = None,
 ) -> Parted:
-    """Check all that needs no rows, which are checked when read; `search` finds neighbours in a part."""
+    """Check all but the rows, which are checked when read; `search` finds the neighbours in a part."""
     if basis is None:
         raise ParameterError(f"{row.name!r} needs a basis")
     if weights is not None:

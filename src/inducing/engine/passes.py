@@ -1,8 +1,8 @@
 """The two passes over rows behind the evidence under Gaussian noise, and the second of any likelihood.
 
-evidence.py has the formulas. A pass takes a problem and m-by-m matrices that are the same for all rows, and
-gives `Sums`; those of different parts of the data add up, so rows may lie in memory, on disk or on other
-machines. Chunks of rows are shared out to all cores where there is enough to do.
+evidence.py has the formulas. A pass takes a problem and m-by-m matrices that all rows share, and returns
+`Sums`. Sums over different parts of the data add up, so rows may lie in memory, on disk or on other machines.
+Large passes share out chunks of rows to all cores.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from . import block_passes, compiled_passes
 from .row_sites import add_noise, add_terms
 from .sums import Back, Group, Held, Sums, Work, count, finish, groups, scratch_copy
 
-SWEEP_FLOPS = 1 << 27  # of a likelihood's pass, whose steps hold the interpreter between short products
-FEW_FLOPS = 10_000_000  # threads that share the interpreter get in each other's way on blocks below this
+SWEEP_FLOPS = 1 << 27  # of a likelihood's pass from which threads pay: it often holds the interpreter's lock
+FEW_FLOPS = 10_000_000  # of a block below which threads only wait for each other's interpreter lock
 
 
 def first_pass(P: Problem, Linv: Array, kept: Held | None = None, *, squared: bool = True) -> Sums:
-    """ΦΠΦᵀ and ΦΠy, or if not squared the root of [Φᵀ y]√Π, Σ log D and the correction; fills `kept`."""
+    """Sum ΦΠΦᵀ and ΦΠy (if not `squared` their root, see `Sums`), Σ log D and the correction; fill `kept`."""
     held, Linv = kept or Held(), asarray_like(Linv, P.X)
     whitener = Linv / P.common_noise**0.5 if P.uniform and P.row.share == 0 else Linv
     form = compiled_passes.form_of(P) if squared and held.shared is None else None
@@ -38,19 +38,19 @@ def first_pass(P: Problem, Linv: Array, kept: Held | None = None, *, squared: bo
 
 
 def root_pass(P: Problem, Linv: Array, kept: Held | None = None) -> Sums:
-    """The first pass without squares, for rows that these would drown: a triangle with the digits of Φ."""
+    """Run the first pass without squares, where these would lose digits: a triangle has the digits of Φ."""
     return first_pass(P, Linv, kept, squared=False)
 
 
 def residual_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
-    """Σ eᵢ²Πᵢ alone, without a gradient."""
+    """Sum eᵢ²Πᵢ alone, without a gradient."""
     held, back = kept or Held(), back.on(P.X)
     step = _residual_rows if P.blocks is None else block_passes.residual_blocks
     return run_pass(P, partial(step, P, back, held), G=False)
 
 
 def leave_out_pass(P: Problem, back: Back, kept: Held | None = None) -> tuple[Array, Array]:
-    """C⁻¹y (n, p) and the diagonal of C⁻¹ (n,), C = Q + D in blocks: each y given all others."""
+    """Return C⁻¹y (n, p) and the diagonal of C⁻¹ (n,), C = Q + D: what leaving out each row needs."""
     held, back = kept or Held(), back.on(P.X)
     V, precision = zeros_like_rows((P.n, P.p), P.X), zeros_like_rows((P.n,), P.X)
     run_pass(P, partial(block_passes.leave_out_blocks, P, back, held, V, precision), G=False)
@@ -58,7 +58,7 @@ def leave_out_pass(P: Problem, back: Back, kept: Held | None = None) -> tuple[Ar
 
 
 def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
-    """The residuals, or a likelihood's terms of the evidence, and gradients through Kfu, mean and noise."""
+    """Sum the residuals, or a likelihood's terms, and the gradients through Kfu, mean and noise."""
     held, back = kept or Held(), back.on(P.X)
     noise_bar = zeros_like_rows((P.n,), P.X)
     form = compiled_passes.form_of(P) if held.shared is None else None
@@ -80,7 +80,7 @@ def second_pass(P: Problem, back: Back, kept: Held | None = None) -> Sums:
 def run_pass(
     P: Problem, step: Callable[..., None], *, G: bool = True, b: bool = False, compiled: bool = False
 ) -> Sums:
-    """The sum of what `step` adds to a `Work` over ranges or chunks of rows, or over groups of blocks."""
+    """Return the sum of what `step` adds to a `Work` for each range or chunk of rows, or group of blocks."""
     m = len(P.basis)
     chunk = chunk_rows(P.n, m, P.X)
     tasks: list[slice] | list[Group]
@@ -122,14 +122,14 @@ def _first_rows(P: Problem, whitener: Array, held: Held, s: Work, rows: slice) -
 
 
 def _kfu(P: Problem, held: Held, s: Work, rows: slice) -> Array:
-    """Kfu of a chunk in the second pass. (c, m)"""
+    """Return Kfu of a chunk, as kept by the first pass or computed again. (c, m)"""
     if held.Kfu is None:
         return P.basis.cross(P.kernel, P.X[rows], s.buffer(0, count(rows)))
     return held.Kfu[rows]
 
 
 def _sites(P: Problem, held: Held, rows: slice, D: Array, mean: Array) -> tuple[Array, Array, Array]:
-    """τ, ν and v = ν - τμ of rows; under Gaussian noise τ = weight/D, y and v = τ(y - μ)."""
+    """Return τ, ν and v = ν - τμ of rows; under Gaussian noise τ = weight/D, y for ν, and v = τ(y - μ)."""
     if P.likelihood is None:
         tau = P.weight(rows) / D
         return tau, P.Y[rows], tau[:, None] * (P.Y[rows] - mean)
@@ -149,8 +149,8 @@ def _residual_rows(P: Problem, back: Back, held: Held, s: Work, rows: slice) -> 
 
 
 def _second_rows_plain(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
-    """The second pass where R is not in D: τφᵀ(cI - B⁻¹)φ = ±τ|T k_u|², c = 1 for a bound and 0 where R is
-    dropped; √(pΠ) is in T if it is common to all rows.
+    """Add the second pass of rows where R is not in D: τφᵀ(cI - B⁻¹)φ = ±τ|T k_u|², c = 1 for a bound and 0
+    where R is dropped; √(pΠ) is in T if it is common to all rows.
     """
     X, p, T, alpha = P.X[rows], P.p, back.T, back.alpha
     sign = 1.0 if P.row.bound else -1.0
@@ -162,7 +162,7 @@ def _second_rows_plain(P: Problem, back: Back, held: Held, noise_bar: Array, s: 
     tau, nu, V = _sites(P, held, rows, P.noise[rows], mean)
     if P.uniform:
         lengths = lengths / (p * tau)
-    # φᵀB⁻¹φ = cφᵀφ ∓ |T k_u|²; for a bound (c = 1) φᵀφ cancels against R's
+    # φᵀB⁻¹φ = cφᵀφ ∓ |T k_u|²; for a bound (c = 1) φᵀφ cancels against that in R = k(x, x) - φᵀφ
     spread = P.kernel.diagonal(X) - lengths if P.row.bound else lengths
     add_terms(P, s, rows, noise_bar, (mean, V, spread, 0.0), tau, nu)
     if P.row.bound:
@@ -173,7 +173,7 @@ def _second_rows_plain(P: Problem, back: Back, held: Held, noise_bar: Array, s: 
 
 
 def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, rows: slice) -> None:
-    """The second pass where R is in D, with r̄ = ½(a v² - τ + aτ²s) for each of a row's copies."""
+    """Add the second pass of rows where R is in D, with r̄ = ½(a v² - τ + aτ²s) for each copy of a row."""
     xp, p, a = namespace(P.X), P.p, P.row.power
     X, c = P.X[rows], count(rows)
     K = _kfu(P, held, s, rows)
@@ -191,5 +191,5 @@ def _second_rows(P: Problem, back: Back, held: Held, noise_bar: Array, s: Work, 
     room = room_beside(Phi, p)
     out = None if room is None else room[:, : s.m]
     S, s.G = scaled_sum_and_gram(S, -p * tau, Phi, -2.0 * rbar, s.G, s.buffer(3, c), out)
-    # S is Φ̄ without w vᵀ, which becomes v αᵀ
+    # S is Φ̄ without w vᵀ, which `finish` adds as v αᵀ
     finish(P, s, X, K, (S, back.Linv, room), V, back.alpha)

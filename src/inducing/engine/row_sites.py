@@ -41,7 +41,7 @@ class Proposal(NamedTuple):
 def propose(
     P: Problem, rows: slice, mean: Array, spread: Array, R: Array, tau: Array, nu: Array, *, safe: bool
 ) -> Proposal:
-    """The sites that rows ask for, given the process with τ and ν in it; `safe` for scale mixtures alone."""
+    """Return new sites of rows, given the process with the old τ and ν; `safe` for scale mixtures alone."""
     xp, a, weight = namespace(mean), P.row.power, P.weight(rows)
     if safe:
         return _safe(P, rows, mean, spread, R)
@@ -64,7 +64,7 @@ def propose(
 
 
 def _safe(P: Problem, rows: slice, mean: Array, spread: Array, R: Array) -> Proposal:
-    """Sites by the scale mixture's own update."""
+    """Return sites by a scale mixture's own update, which never widens the process."""
     assert P.likelihood is not None
     y, m0 = P.observed(rows), P.mean(P.X[rows])
     tau, nu = getattr(P.likelihood, "safe_site")(y, m0 + mean, spread + R)  # noqa: B009
@@ -74,13 +74,13 @@ def _safe(P: Problem, rows: slice, mean: Array, spread: Array, R: Array) -> Prop
 
 
 def _terms(a: float, value: Array, left: Array, mean: Array, spread: Array, t: Array, shift: Array) -> Array:
-    """The term of one copy of each row in the evidence, a > 0."""
+    """Return the term in the evidence of one copy of each row, for a > 0."""
     quadratic = (t * mean * mean - 2.0 * shift * mean + a * spread * shift * shift) / left
     return (value - 0.5 * namespace(left).log(left)) / a + 0.5 * quadratic
 
 
 def add_noise(P: Problem, s: Work, rows: slice, R: Array | float) -> Array:
-    """Add Σ log D and the correction under Gaussian noise; returns D (c,). R is k(x, x) for a bound."""
+    """Add Σ log D and the correction under Gaussian noise; return D (c,). R is k(x, x) for a bound."""
     xp, weight, noise, share = namespace(P.X), P.weight(rows), P.noise[rows], P.row.share
     D = share * R + noise if share else noise
     s.log_D = s.log_D + xp.sum(weight * xp.log(D))
@@ -94,7 +94,7 @@ def add_noise(P: Problem, s: Work, rows: slice, R: Array | float) -> Array:
 def add_terms(
     P: Problem, s: Work, rows: slice, noise_bar: Array, moments: tuple[Array, ...], tau: Array, nu: Array
 ) -> Array | float:
-    """Add the rows' terms of the evidence, and the gradient of noise or likelihood; returns the rows' copies.
+    """Add the rows' terms of the evidence, and the gradient of noise or likelihood; return the rows' copies.
 
     moments: μ and v = ν - τμ (c, p), s, and R where it counts (c,).
     """
@@ -133,15 +133,15 @@ def _add_likelihoods(
 
 
 def tilted(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Array, Array, Array]:
-    """L_a, q and r of the rows' likelihoods, or for a = 0 E, under f ~ N(m0 + mean, var)."""
+    """Return L_a (E for a = 0), q and r of the rows' likelihoods under f ~ N(m0 + mean, var)."""
     assert P.likelihood is not None
     ask = P.likelihood.tilted
-    found = _by_power(P, rows, mean, var, lambda *given: dict(zip("vqr", ask(*given), strict=True)))
-    return found["v"], found["q"], found["r"]
+    parts = _by_power(P, rows, mean, var, lambda *given: dict(zip("vqr", ask(*given), strict=True)))
+    return parts["v"], parts["q"], parts["r"]
 
 
 def _with_gradient(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Array, dict[str, Array]]:
-    """L_a of the rows' likelihoods, or for a = 0 E, and its derivatives in the parameters."""
+    """Return L_a (E for a = 0) of the rows' likelihoods and its derivatives in the parameters."""
     assert P.likelihood is not None
     likelihood = P.likelihood
 
@@ -156,7 +156,7 @@ def _with_gradient(P: Problem, rows: slice, mean: Array, var: Array) -> tuple[Ar
 def _by_power(
     P: Problem, rows: slice, mean: Array, var: Array, ask: Callable[..., dict[str, Array]]
 ) -> dict[str, Array]:
-    """`ask`(y, m0 + mean, var, power) of the rows, those of weight c < 1 with the power ac."""
+    """Return `ask`(y, m0 + mean, var, power) for the rows, with power ac for those of weight c < 1."""
     xp, a = namespace(mean), P.row.power
     y, m0 = P.observed(rows), P.mean(P.X[rows])
     mean, var = mean + m0, xp.maximum(var, 1e-12 * P.kernel.diagonal(P.X[rows]))  # rounding may leave -1e-16

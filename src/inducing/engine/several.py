@@ -1,4 +1,4 @@
-"""Several processes that explain one y together, by sites of power 0 on each. [third idea, a = 0]
+"""Several processes that explain one y together, each with sites of power 0.
 
 A likelihood of several processes (learned noise: f and g = log variance; softmax: one process a class) gives
 E = ⟨log p(y | f₁ … f_c)⟩ under independent marginals, and q_j = ∂E/∂mean_j, r_j = 2 ∂E/∂var_j. Each process
@@ -29,7 +29,7 @@ from .sweeps import SWEEPS, TOLERANCE, FixedPoint, Process, SiteMemory, converge
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """The processes of one y, which sweeps move and mix together."""
+    """The processes that explain one y, with the methods of `Process`, which `converge` calls."""
 
     processes: tuple[Process, ...]
 
@@ -57,7 +57,7 @@ class Joint:
 
 @dataclass(frozen=True, eq=False)
 class JointSums:
-    """The sums of a pass, of each process; + joins those of different rows."""
+    """The sums of a pass for each process; + joins those of different rows."""
 
     each: tuple[Sums, ...] = ()
 
@@ -104,23 +104,20 @@ def factorise_jointly(
     if memory is not None:
         memory.process = joint
     last = _over_rows(problems, priors, joint, False)
+    # the sites of a source's rows follow from the process, and are not kept
+    kept = [Held(tau=p.sites[0][0], nu=p.sites[0][1]) if p.sites else None for p in joint.processes]
     each = tuple(
-        replace(F, B=p.B, LBinv=p.LBinv, w=p.w, base=p.base(0.0), kept=_held(p))
-        for F, p in zip(priors, joint.processes, strict=True)
+        replace(F, B=p.B, LBinv=p.LBinv, w=p.w, base=p.base(0.0), kept=held)
+        for F, p, held in zip(priors, joint.processes, kept, strict=True)
     )
     value = joint.base(0.0) + float(last[0].terms)
     return JointFactors(each, value, last[0].likelihood, point.n_sweeps, point.converged)
 
 
-def _held(process: Process) -> Held | None:
-    """The sites of rows in memory; those of a source follow from the process, and are not kept."""
-    return Held(tau=process.sites[0][0], nu=process.sites[0][1]) if process.sites else None
-
-
 def _over_rows(
     problems: Sequence[SomeProblem], priors: Sequence[Factors], joint: Joint, gram: bool
 ) -> Sequence[Sums]:
-    """A sweep over rows in memory, or over those of a source, where they are."""
+    """Run a sweep over rows in memory, or over those of a source, where they are."""
     first = problems[0]
     if isinstance(first, Parted):
         settings = [P.setting for P in problems if isinstance(P, Parted)]
@@ -138,15 +135,15 @@ def _over_part(
 
 
 def joint_gradient(problems: Sequence[Problem], F: JointFactors) -> list[Gradients]:
-    """The gradient of the evidence through each process, its kernel, basis and mean."""
+    """Return the gradient of the evidence through each process, its kernel, basis and mean."""
     return [gradient_from(P, each)[1] for P, each in zip(problems, F.each, strict=True)]
 
 
 def joint_pass(
     problems: Sequence[Problem], priors: Sequence[Factors], joint: Joint, *, gram: bool = True
 ) -> list[Sums]:
-    """One sweep: for each process its new sites, ΦτΦᵀ and Φν; in the first of them the terms of the evidence,
-    and without `gram` their gradient in the likelihood's parameters.
+    """Sweep once: find each process's new sites, and sum ΦτΦᵀ and Φν. The first `Sums` has the terms of the
+    evidence; without `gram` it has their gradient in the likelihood's parameters too, and sites stay 0.
     """
     first = problems[0]
     n, m = first.n, max(len(P.basis) for P in problems)
@@ -196,7 +193,7 @@ def joint_pass(
 def _features(
     problems: Sequence[Problem], priors: Sequence[Factors], known: list[Array], j: int, rows: slice
 ) -> Array:
-    """Φ of some rows for process j: an earlier process's, where it has the same kernel and basis. (c, m)"""
+    """Return Φ of some rows for process j, or that of an earlier process with its kernel and basis. (c, m)"""
     P = problems[j]
     for i in range(j):
         if problems[i].kernel is P.kernel and problems[i].basis is P.basis:

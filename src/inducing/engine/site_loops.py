@@ -1,4 +1,4 @@
-"""The compiled steps of a sweep over sites on a basis that stays.
+"""The compiled steps of a sweep over sites on a fixed basis.
 
 In whitened coordinates u = Lv, v ~ N(w, S), the site of a row is exp(ν g - ½ τ g²) in one number g = πᵀv.
 Taking it out of the process, and putting it into what is left, are rank-one updates. [004 eqs 4.18, 4.36]
@@ -6,10 +6,9 @@ Taking it out of the process, and putting it into what is left, are rank-one upd
     without    S + τ/(1 - τs) Sπ πᵀS,   w + (τ πᵀw - ν)/(1 - τs) Sπ,   s = πᵀSπ
     with       S - τ/(1 + τs) Sπ πᵀS,   w - (τ πᵀw - ν)/(1 + τs) Sπ
 
-A block of rows with directions D (r, m) sees the process only through H = DSDᵀ and μ = Dw; what its visits
-did comes back as S - GᵀWG and w + Gᵀz with G = DS. So rows are visited one after the other, and yet all work
-on m-by-m matrices is in products of matrices. Directions from `old` on are those of the old sites, where they
-are not the same.
+A block of rows with directions D (r, m) needs of the process only H = DSDᵀ and μ = Dw, and changes it to
+S - GᵀWG and w + Gᵀz with G = DS. So rows are visited one after the other, and yet all work on m-by-m matrices
+is in products of matrices. If the old sites have other directions, these are the rows of D from `old` on.
 """
 
 from math import inf, isfinite, sqrt
@@ -25,18 +24,18 @@ from ..numerics.triangles import add, dot
 
 _jit = helper(fastmath=FAST)
 
-LEAST_SHARE = 1e-12  # of a variance that a site may leave, or that taking it out may come from
+LEAST_SHARE = 1e-12  # the least ratio of a variance with a site to that without it
 
 
 class Visits(NamedTuple):
-    """The process as the rows of a block see it, the changes by their visits, and the current row."""
+    """State of visits to a block: what rows need of the process, their changes to it, the current row."""
 
     H: np.ndarray  # (r, r): DSDᵀ
     mu: np.ndarray  # (r,): Dw
     W: np.ndarray  # (r, r), zero at first
     z: np.ndarray  # (r,), zero at first
-    c: np.ndarray  # (r,): Sπ = Gᵀc where `marginal` was asked last
-    seen: np.ndarray  # (4,): mean and variance of g there, then those of the cavity
+    c: np.ndarray  # (r,): Sπ = Gᵀc of the row of the last `marginal`
+    seen: np.ndarray  # (4,): mean and variance of g in that row, then those of the cavity
 
 
 class RowSites(NamedTuple):
@@ -45,13 +44,13 @@ class RowSites(NamedTuple):
     tau: np.ndarray
     nu: np.ndarray
     gamma: np.ndarray  # what the basis leaves of k(x, x)
-    prior: np.ndarray  # mean
+    prior: np.ndarray  # the prior mean
     y: np.ndarray
 
 
 @_jit
 def visits(at: np.ndarray, G: np.ndarray, D: np.ndarray, w: np.ndarray) -> Visits:
-    """A block with directions D, G = DS, before its first visit."""
+    """Return a block with directions D and G = DS before its first visit."""
     r, m = D.shape
     H, mu = np.zeros((r, r)), np.empty(r)
     if m > 0:
@@ -63,20 +62,20 @@ def visits(at: np.ndarray, G: np.ndarray, D: np.ndarray, w: np.ndarray) -> Visit
 
 @_jit
 def site(q: float, r: float, mean: float, variance: float) -> tuple[float, float]:
-    """τ = -r/(1 + rσ²) and ν = τa, a = mean - q/r, without dividing by r. [004 eq. 4.18]"""
+    """Return τ = -r/(1 + rσ²) and ν = τa, a = mean - q/r, without dividing by r. [004 eq. 4.18]"""
     left = max(1.0 + r * variance, LEAST_SHARE)
     return -r / left, (q - r * mean) / left
 
 
 @_jit
 def moved(tau: float, nu: float, new_tau: float, new_nu: float, variance: float) -> float:
-    """The distance a site moved, in units of the row's own spread."""
+    """Return the distance a site moved, in units of the row's own spread."""
     return max(abs(new_tau - tau) * variance, abs(new_nu - nu) * sqrt(variance))
 
 
 @_jit
 def marginal(v: Visits, i: int) -> tuple[float, float]:
-    """Mean and variance of πᵢᵀv as the process is now; v.c says where that is."""
+    """Return mean and variance of πᵢᵀv as the process is now; fill v.c for `add_site`."""
     r = len(v.mu)
     for j in range(r):
         v.c[j] = -dot(v.W[j], v.H[i], r)
@@ -86,7 +85,7 @@ def marginal(v: Visits, i: int) -> tuple[float, float]:
 
 @_jit
 def add_site(v: Visits, mean: float, s: float, tau: float, nu: float) -> None:
-    """Put exp(ν g - ½ τ g²) into the process; g, of this mean and variance s, is what `marginal` found."""
+    """Put exp(ν g - ½ τ g²) into the process, after `marginal` returned g's mean and variance s."""
     left, r = 1.0 + tau * s, len(v.z)
     add((nu - tau * mean) / left, v.c, v.z, r)
     for j in range(r):
@@ -95,7 +94,7 @@ def add_site(v: Visits, mean: float, s: float, tau: float, nu: float) -> None:
 
 @_jit
 def visit_in_block(v: Visits, rows: RowSites, i: int, old: int, share: float) -> bool:
-    """Find the cavity of row i: v.seen gets g, then the cavity. False where that is improper."""
+    """Fill v.seen with mean and variance of g in row i and of its cavity; return False if it is improper."""
     before = 1.0 / (1.0 + share * rows.tau[i] * rows.gamma[i])
     tau, nu = before * rows.tau[i], before * rows.nu[i]
     if old > 0:
@@ -114,7 +113,7 @@ def visit_in_block(v: Visits, rows: RowSites, i: int, old: int, share: float) ->
 def settle_in_block(
     v: Visits, rows: RowSites, i: int, old: int, q: float, r: float, share: float, rate: float
 ) -> float:
-    """Give row i, just visited, its new site; returns how far that moved, or -1 if q or r is not finite."""
+    """Give row i, just visited, its new site; return how far that moved, or -1 if the site is not finite."""
     tau, nu, gamma = rows.tau, rows.nu, rows.gamma[i]
     variance = gamma + v.seen[3]
     new_tau, new_nu = site(q, r, v.seen[2], variance)
@@ -132,7 +131,7 @@ def settle_in_block(
 
 @_jit
 def weaken(v: Visits, rows: RowSites, i: int, share: float) -> None:
-    """Weaken the site of a row without a proper cavity (other sites have τ < 0): its variance doubles."""
+    """Weaken the site of a row without a proper cavity (other sites have τ < 0): g's variance doubles."""
     tau, nu, gamma = rows.tau, rows.nu, rows.gamma[i]
     before = 1.0 / (1.0 + share * tau[i] * gamma)
     given_up = 0.5 / (before * tau[i] * v.seen[1])
@@ -146,7 +145,7 @@ def weaken(v: Visits, rows: RowSites, i: int, share: float) -> None:
 def sweep_block(
     v: Visits, rows: RowSites, old: int, share: float, likelihood: int, theta: np.ndarray, rate: float
 ) -> tuple[int, float]:
-    """Visit the rows of a block; returns how many were done, less if one failed, and the largest move."""
+    """Visit the rows of a block; return how many were done, less if one failed, and the largest move."""
     largest, out = 0.0, np.empty(3)
     for i in range(len(rows.y)):
         if not visit_in_block(v, rows, i, old, share):
@@ -182,7 +181,7 @@ def sweep_rows(
     rate: float,
     together: int,
 ) -> tuple[int, float]:
-    """Visit rows in blocks; returns how many were done, less if one failed, and the largest move."""
+    """Visit rows in blocks; return how many were done, less if one failed, and the largest move."""
     n, m = Phi.shape
     largest = 0.0
     for low in range(0, n, together):

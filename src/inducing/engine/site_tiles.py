@@ -1,4 +1,4 @@
-"""The two halves of a sweep as compiled loops, where Φ is kept: marginals of rows, sums of their sites."""
+"""The two parts of a sweep as compiled loops, for a kept Φ: marginals of rows, and sums of their sites."""
 
 from math import sqrt
 

@@ -1,15 +1,15 @@
 """Sites of rows under expectation propagation, and the processes they make. [004 §§4.2-4.4]
 
-A site is exp(ν g - ½ τ g²), ν = τa, in one number g = pᵀu, f above its prior mean as the basis sees it. The
-sites say all: with π = Lᵀp in whitened coordinates u = Lv,
+A site is exp(ν g - ½ τ g²), ν = τa, in one number g = pᵀu: f less its prior mean, as the basis explains it.
+The sites determine the process: with π = Lᵀp in whitened coordinates u = Lv,
 
     B = I + Σ τ π πᵀ,   w = B⁻¹ Σ ν π,   v ~ N(w, B⁻¹)                     [004 eqs 4.25, 4.34]
 
-so the process is made anew from them after every sweep, and no error lives longer than that. On a basis that
-stays, π = φ(x). With γ = k(x, x) - φᵀφ, what the basis does not explain of f(x), such a site is found for
-f(x) and then acts on g (share = 0, 004 §4.6); or it acts on f(x) itself, as under FITC (share = 1, 001 §5):
-then τ/(1 + τγ) and ν/(1 + τγ) stand for τ and ν above; or the likelihood is taken to be one of g alone, as
-under DTC (projected, 004 §4.4 below 4.33), and γ is gone.
+so it is computed from them again after every sweep, and errors do not accumulate. On a fixed basis π = φ(x).
+With γ = k(x, x) - φᵀφ, what the basis does not explain of f(x), a site is found for f(x) and then acts on g
+(share = 0, 004 §4.6); or it acts on f(x) itself, as under FITC (share = 1, 001 §5): then τ/(1 + τγ) and
+ν/(1 + τγ) replace τ and ν above; or the likelihood is taken to depend on g alone, as under DTC (projected,
+004 §4.4 below 4.33), without γ.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LARGE = 1 << 23  # products in a chunk of rows from which processes are worth a 
 
 
 class Processes:
-    """c processes on one basis, and their sites: what a column of Y (n, c) says about each."""
+    """The processes on one basis, one for each column of Y (n, c), and their sites."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Processes:
 
     @cached_property
     def asked(self) -> Asked:
-        """The likelihood as compiled loops ask it."""
+        """The likelihood in the form that compiled loops call."""
         return Asked(self.likelihood)
 
     def _forget(self) -> None:
@@ -79,7 +79,7 @@ class Processes:
         self.w, self.log_B = np.zeros((c, m)), np.zeros(c)
 
     def move(self, basis: Basis, L: np.ndarray, Pi: np.ndarray) -> None:
-        """The same sites on another basis, with their projections on it. (n, m)"""
+        """Take the sites to another basis with factor L, on which their directions are Pi (n, m)."""
         self.basis, self.L, self.Pi, self._kept = basis, L, Pi, None
         self._forget()
         self.rebuild()
@@ -108,7 +108,7 @@ class Processes:
         self.rebuild()
 
     def chunks(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Rows, their φ (rows, m) and γ (rows,), chunk by chunk; kept between sweeps where they are few."""
+        """Yield rows, their φ (rows, m) and γ (rows,), chunk by chunk; all are kept if they are few."""
         if self._kept is not None:
             yield from self._kept
             return
@@ -127,12 +127,12 @@ class Processes:
         self._kept = kept or None
 
     def effective(self, rows: slice, gamma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """τ and ν of the rows' sites on πᵀv. (rows, c) each"""
+        """Return τ and ν of the rows' sites on πᵀv. (rows, c) each"""
         scale = 1.0 / (1.0 + self.share * self.tau[rows] * gamma[:, None])
         return scale * self.tau[rows], scale * self.nu[rows]
 
     def rebuild(self) -> None:
-        """The processes from their sites alone."""
+        """Compute the processes from their sites alone."""
         m, c = len(self.L), self.Y.shape[1]
         B, beta = np.zeros((c, m, m)), np.zeros((c, m))
         for rows, Phi, gamma in self.chunks():
@@ -152,7 +152,7 @@ class Processes:
             self.S[j] = self.A[j] @ self.A[j].T
 
     def sweep(self, rate: float) -> float:
-        """Visit every row once, on the basis as it is; returns the largest move of a site."""
+        """Visit every row once, on a fixed basis; return the largest move of a site."""
         largest = 0.0
         for rows, Phi, gamma in self.chunks():
             calls = [partial(self._sweep_rows, rows, Phi, gamma, j, rate) for j in range(self.Y.shape[1])]
@@ -163,7 +163,7 @@ class Processes:
         return largest
 
     def _sweep_rows(self, rows: slice, Phi: np.ndarray, gamma: np.ndarray, j: int, rate: float) -> float:
-        """A chunk of rows under one process."""
+        """Visit a chunk of rows under process j; return the largest move of a site."""
         Pi = Phi[:0] if self.Pi is None else self.Pi[rows]
         tau, nu, y = self.tau[rows, j].copy(), self.nu[rows, j].copy(), self.Y[rows, j].copy()
         data, asked, move = (tau, nu, gamma, self.prior[rows], y), self.asked, 0.0
@@ -179,7 +179,7 @@ class Processes:
         return move
 
     def refuse(self, row: int, error: BaseException | None = None) -> None:
-        """Raise what a likelihood in Python raised, Ctrl-C among it, or that a row's site is not finite."""
+        """Raise the error of a likelihood in Python (or Ctrl-C), or else that a row's site is not finite."""
         if error is not None and not isinstance(error, InducingError):
             raise error
         raise NonFiniteError(
@@ -188,8 +188,8 @@ class Processes:
         )
 
     def log_evidence(self) -> list[float | None]:
-        """log Z of every process, -½ log|B| + ½ Σ ν g + Σ log s, None where a cavity is improper. Normalisers
-        log s = log⟨p(y|f)⟩ - log⟨exp(ν g - ½ τ g²)⟩ give each site the cavity average of its likelihood.
+        """Return log Z = -½ log|B| + ½ Σ ν g + Σ log s of each process, None where a cavity is improper. By
+        log s = log⟨p(y|f)⟩ - log⟨exp(ν g - ½ τ g²)⟩ each site has the cavity average of its likelihood.
         """
         values = -0.5 * self.log_B
         for rows, Phi, gamma in self.chunks():

@@ -20,67 +20,66 @@ from ..numerics.workers import DEVICE_BYTES, put_back, row_slices, run_over, tak
 if TYPE_CHECKING:
     from .block_passes import BlockFactor
 
-Triple = tuple[Array, Array, Array]  # of `times_lower_plus`: A, T, and A's `room_beside` or None
 SitesByPart = dict[int, tuple[Array, ...]]  # τ and ν (c,) of the rows, by part
 
-BLOCK_BYTES = 1 << 29  # what may be kept of blocks between the passes
+BLOCK_BYTES = 1 << 29  # of arrays of blocks that are kept between the passes, at most
 BATCH_BYTES = 1 << 32  # the same on a device
-KFU_BYTES = 1 << 24  # up to this size Kfu is kept between the passes; a larger one leaves the cache
-PER_SUM = 16  # multiplications that adding a number in memory costs, about
+KFU_BYTES = 1 << 24  # up to this size Kfu is kept between the passes; a larger one leaves the CPU's cache
+PER_SUM = 16  # multiplications that take about as long as adding one number in memory
 PHI_BYTES = 1 << 27  # up to this size Φ is kept between the sweeps of an evaluation
 
 
 @dataclass(eq=False)
 class Sums:
-    """Totals of a pass over rows, zero where it computes nothing; + joins those of different rows."""
+    """Totals of a pass over rows, 0 where the pass computes none; + joins those of different rows."""
 
     G: Any = 0.0  # (m, m), lower triangle: ΦΠΦᵀ in the first pass, 2Φ diag(r̄)Φᵀ in the second
     b: Any = 0.0  # (m, p), ΦΠy
     count: float = 0.0  # Σ weights
-    log_D: Any = 0.0  # numbers stay on the device until the pass ends: reading one waits for it
-    correction: Any = 0.0  # what a power below 1 takes off the evidence
+    log_D: Any = 0.0  # Σ log D; numbers stay on the device until the pass ends, since reading one waits
+    correction: Any = 0.0  # Σ evidence_correction, which is subtracted from the evidence
     residual: Any = 0.0  # Σ eᵢ²Πᵢ
-    terms: Any = 0.0  # of the rows' likelihoods in the evidence
+    terms: Any = 0.0  # Σ of the rows' likelihood terms in the evidence
     improper: Any = 0.0  # the number of rows without a proper cavity
-    noise: Any = 0.0  # gradients, from here on
+    noise: Any = 0.0  # this and the next four are gradients
     kernel: Gradients = field(default_factory=dict)
     basis: Gradients = field(default_factory=dict)
     mean: Gradients = field(default_factory=dict)
     likelihood: Gradients = field(default_factory=dict)
     sites: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # τ and ν (c,), by part
-    root: tuple[Array, ...] = ()  # of `root_pass` one triangle (m + p, m + p): its square is that of [Φᵀ y]√Π
+    root: tuple[Array, ...] = ()  # of `root_pass`: R (m + p, m + p) and p, R a triangle, RᵀR = [Φᵀ y]ᵀΠ[Φᵀ y]
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(*(_joined(getattr(self, name), getattr(other, name)) for name in Sums.__match_args__))
 
     def to_numpy(self) -> Sums:
-        """The same as NumPy arrays, which travel."""
+        """Return these sums with NumPy arrays, which can be sent to another process."""
         return Sums(*(_as_numpy(getattr(self, f.name)) for f in fields(Sums)))
 
 
 @dataclass(eq=False)
 class SharedBlocks:
-    """A cache along neighbours for several problems with one kernel, basis and rows: Φ and R of each block,
-    and dJ/dD of all their targets, which goes through the kernel once. A block beyond its share of
-    BLOCK_BYTES is done for each problem anew.
+    """Cache along neighbours for several problems with one kernel, basis and rows: Φ and R of each block, and
+    the sum of their dJ/dD, which is pulled back through the kernel once. A block that does not fit its share
+    of BLOCK_BYTES is computed again for each problem.
     """
 
     Phi: dict[int, Array] = field(default_factory=dict)  # by number of a group's first block
     R: dict[int, np.ndarray] = field(default_factory=dict)  # lower triangles, by number of the block
-    bars: dict[tuple[str, int], Array] = field(default_factory=dict)  # dJ/dD and dJ/dKfu, as far as added up
-    last: bool = True  # whether this problem is the last, so that these sums go through the kernel now
+    bars: dict[tuple[str, int], Array] = field(default_factory=dict)  # sums so far of dJ/dD and dJ/dKfu
+    last: bool = True  # whether this is the last problem, in which the sums are pulled back
 
     @staticmethod
     def has_room(n: int, rows: int, columns: int) -> bool:
-        """Whether numbers (rows, columns) of a block fit its share, which is by its rows of all n."""
+        """Return whether an array (rows, columns) of a block fits its share rows/n of BLOCK_BYTES."""
         return rows * columns * 8 <= rows / n * BLOCK_BYTES
 
     def added(self, what: str, number: int, bar: Array, n: int) -> Array | None:
-        """dJ/dD ("D") or dJ/dKfu ("K") of a block and what others added; None where more are to come."""
+        """Add to a block's dJ/dD ("D") or dJ/dKfu ("K"); return the sum, or None until the last problem."""
         before = self.bars.pop((what, number), None)
         if before is not None:
             bar += before
-        rows = math.prod(bar.shape[:-1])  # also of several blocks, one above the other
+        rows = math.prod(bar.shape[:-1])  # of one block, or of several stacked ones
         if self.last or not is_numpy(bar) or not SharedBlocks.has_room(n, rows, bar.shape[-1]):
             return bar
         self.bars[what, number] = bar.copy()
@@ -89,14 +88,14 @@ class SharedBlocks:
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """A cache of what the first pass or the sweeps computed for rows; what has no room is computed again."""
+    """Cache of what the first pass or the sweeps computed for rows; what does not fit is computed again."""
 
     R: Array | None = None  # (n,), the diagonal of K - Q, where some of it is in D
     Kfu: Array | None = None  # (n, m), where it fits KFU_BYTES
     blocks: dict[int, BlockFactor] | None = None  # by number, within BLOCK_BYTES
-    # of compiled runs: K and L⁻¹ of PITC's blocks, or `neighbours.PairSets` and `neighbours.PairFactors`
+    # of compiled passes: K and L⁻¹ of PITC's blocks, or `neighbours.PairSets` and `neighbours.PairFactors`
     runs: dict[int, Any] | None = None
-    tau: Array | None = None  # (n,), the precisions of the rows' sites; none for Gaussian noise
+    tau: Array | None = None  # (n,), the precisions of the rows' sites; None for Gaussian noise
     nu: Array | None = None  # (n,), their shifts
     Phi: Array | None = None  # (n, m), of a likelihood's rows, where it fits PHI_BYTES, or on a device
     shared: SharedBlocks | None = None
@@ -128,7 +127,7 @@ class Held:
         return Held(self.R, Phi=self.Phi, filled=self.Phi is not None)
 
     def sites(self, rows: slice) -> tuple[Array, Array]:
-        """τ and ν of some rows, of a likelihood that is not Gaussian."""
+        """Return τ and ν of some rows under a likelihood that is not Gaussian."""
         assert self.tau is not None and self.nu is not None
         return self.tau[rows], self.nu[rows]
 
@@ -144,10 +143,10 @@ class Back:
     lengths: Array | None = None  # (), the mean of |T k_u|² over rows, where Π is common to them on a device
     Binv: Array | None = None
     LBinv: Array | None = None
-    sweep: Any = None  # the process that the sites of a source's rows are made from again
+    sweep: Any = None  # the process from which the sites of a source's rows are computed again
 
     def on(self, X: Array) -> Back:
-        """The same with X's namespace, dtype and device."""
+        """Return these matrices with the namespace, dtype and device of X."""
         if is_numpy(X) and is_numpy(self.w):
             return self
         matrices = {f.name: getattr(self, f.name) for f in fields(Back) if f.name != "sweep"}
@@ -161,7 +160,7 @@ class BlockAdjoints(NamedTuple):
 
     V: Array  # (b, p), D⁻¹e
     S: Array  # (b, m), D⁻¹ΦᵀLB⁻ᵀ
-    GD: Array  # (b, b), dJ/dD; what is above the diagonal may be added to what is below
+    GD: Array  # (b, b), dJ/dD; entries above the diagonal may have been added to those below
     GPhi: Array  # (b, m), 2 G_D Φᵀ
 
 
@@ -190,7 +189,7 @@ class Work(Sums):
             self.b += H.T @ Y
 
     def buffer(self, i: int, rows: int) -> np.ndarray | None:
-        """The i-th (rows, m) scratch array; None off the CPU, where the allocator keeps its own."""
+        """Return the i-th (rows, m) scratch array; None off the CPU, where the allocator keeps its own."""
         if not is_numpy(self.like):
             return None
         held = self._buffers.get(i)
@@ -199,13 +198,13 @@ class Work(Sums):
         return held[:rows]
 
     def scratch(self, *shapes: tuple[int, ...]) -> list[np.ndarray]:
-        """Arrays to be filled, in the place of those it had, which others may have when the pass is over."""
+        """Return uninitialised arrays in place of the earlier ones; `total` puts them back for reuse."""
         self._scratch = [taken(shape) for shape in shapes]
         return self._scratch
 
     @staticmethod
     def total(states: list[Work]) -> Sums:
-        """The sum of all workers' sums, in their order; what they used is left to the next pass."""
+        """Return the sum of the workers' sums, in their order; their arrays are left to the next pass."""
         Gs, G, spare = [s.G for s in states], states[0].G, [a for s in states for a in s._scratch]
         if len(states) > 1 and is_numpy(G):
             m, G, spare = len(G), np.empty_like(G), spare + Gs
@@ -225,7 +224,7 @@ class Work(Sums):
         return sums
 
     def square(self, b: int) -> np.ndarray | None:
-        """A (b, b) scratch array, always the same memory; None off the CPU."""
+        """Return a (b, b) scratch array, always the same memory; None off the CPU."""
         if not is_numpy(self.like):
             return None
         if self._square.size < b * b:
@@ -235,13 +234,13 @@ class Work(Sums):
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Blocks that one task does together, so that all products with the basis are large ones."""
+    """Blocks that one task computes together, so that products with the basis are large."""
 
     first: int  # number of the first block
     rows: np.ndarray  # (c,), the rows of all blocks, one block after the other
     edges: np.ndarray  # where each begins in `rows`, and where the last one ends
-    kept: Any = ...  # where `rows` are no filling, see `neighbours.batches_of`
-    # on a device places and neighbours in a block, 0 for filling or 1; elsewhere `neighbours.PairSets`
+    kept: Any = ...  # the places in `rows` that are not filling, see `neighbours.batches_of`
+    # on a device: places and neighbours in a block, and 1 for rows, 0 for filling; else `neighbours.PairSets`
     batch: tuple[Array, ...] | None = None
     count: int = 1  # the blocks of a batch
 
@@ -251,25 +250,25 @@ class Group:
         return [slice(int(a), int(b)) for a, b in zip(self.edges[:-1], self.edges[1:], strict=True)]
 
     def only(self, A: Array) -> Array:
-        """A with 0 in the rows that are filling. (c, m)"""
+        """Return A with 0 in the rows that are filling. (c, m)"""
         return A if self.batch is None else A * self.batch[2][:, None]
 
 
 def groups(P: Problem, count: int) -> list[Group]:
-    """The blocks in at most `count` groups of about as many rows, the longest first, for workers in turn."""
+    """Return the blocks in at most `count` groups of about equal size, the longest first."""
     assert P.blocks is not None
     starts = np.cumsum([0] + [len(rows) for rows in P.blocks])
     cuts = np.flatnonzero(np.diff(starts[:-1] * count // P.n, prepend=-1))  # the first block of each group
     ends = [*cuts[1:], len(P.blocks)]
-    found = [
+    joined = [
         Group(int(first), np.concatenate(P.blocks[first:last]), starts[first : last + 1] - starts[first])
         for first, last in zip(cuts, ends, strict=True)
     ]
-    return sorted(found, key=lambda group: -len(group.rows))
+    return sorted(joined, key=lambda group: -len(group.rows))
 
 
 def log_copies(P: Problem, rows: Array) -> Array | float:
-    """Weights in Σ log D: Π N(y|f, σ²) over w copies is N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-½)."""
+    """Return what weights add to Σ log D: w copies of N(y|f, σ²) = N(y|f, σ²/w) (2πσ²)^(-(w-1)/2) w^(-½)."""
     if P.weights is None:
         return 0.0
     xp, weight = namespace(P.X), P.weights[rows]
@@ -277,16 +276,16 @@ def log_copies(P: Problem, rows: Array) -> Array | float:
 
 
 def finish(
-    P: Problem, s: Work, X: Array, K: Array, S: Triple, V: Array, alpha: Array, sign: float = 1.0
+    P: Problem, s: Work, X: Array, K: Array, S: tuple[Array, ...], V: Array, alpha: Array, sign: float = 1.0
 ) -> None:
-    """Hand K̄fu = sign S T + v αᵀ to the basis, given S, T and S's `room_beside`, and v to the prior mean."""
+    """Add gradients of kernel, basis and mean from v and K̄fu = sign A T + v αᵀ; S: A, T, `room_beside`."""
     add_gradients(s.mean, P.mean.pullback(X, V[:, 0] if P.one_output else V))
     A, T, room = S
     finish_cross(P, s, X, K, la.times_lower_plus(A, T, room, sign * V, alpha.T), sign)
 
 
 def finish_cross(P: Problem, s: Work, X: Array, K: Array, Kbar: Array, sign: float = 1.0) -> None:
-    """Hand sign K̄fu to the basis."""
+    """Add the gradients of kernel and basis from sign K̄fu."""
     kernel, basis = P.basis.cross_pullback(P.kernel, X, Kbar, K)
     if sign < 0:
         kernel, basis = ({key: -g for key, g in part.items()} for part in (kernel, basis))
@@ -299,7 +298,7 @@ def count(rows: slice | np.ndarray) -> int:
 
 
 def scratch_copy(A: Array, out: Array | None = None) -> Array:
-    """A copy that products may overwrite, in `out` where there is one; off the CPU they overwrite nothing."""
+    """Return a copy that products may overwrite, in `out` if given; off the CPU A itself, as they do not."""
     if not is_numpy(A):
         return A
     if out is None:
@@ -309,12 +308,12 @@ def scratch_copy(A: Array, out: Array | None = None) -> Array:
 
 
 def copied(A: Array, out: Array | None = None) -> Array:
-    """A copy in any namespace, for what is assigned to in parts."""
+    """Return a copy, in `out` if given, that may be assigned to in parts in any namespace."""
     return namespace(A).asarray(A, copy=True) if out is None else scratch_copy(A, out)
 
 
 def _joined(a: Array, b: Array) -> Array:
-    """a + b; gradients by name. Nothing is 0.0, and adds no pass over what it is added to."""
+    """Return a + b, of gradients by name; where one is the float 0.0 the other itself, without a copy."""
     if isinstance(a, dict):
         add_gradients(total := dict(a), b)
         return total

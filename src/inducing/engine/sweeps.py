@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-6  # of the last change of the process, in units of its own spread
 SWEEPS = 100
 HALVINGS = 40
-LEAP = 300.0  # a change that is so many times the least so far is one out of a good region
+LEAP = 300.0  # times the least change so far: a larger change has left a good region
 LEAST_RATE = 1.0 / 64.0
 GROWS = 1.5  # a step longer than this many times the one before is damped
 LOOSE = 0.3  # the tolerance of processes that only start others
-MIXED_FROM = 0.1  # the residual from which damped steps are mixed
+MIXED_FROM = 0.1  # the residual below which damped steps are mixed
 DAMPED = 0.25  # the greatest rate of heavy sites
 HEAVY = 10.0  # the greatest weight of a row whose sites may start at once
 DEPTH = 5  # sweeps that are mixed
 STALLED = 8  # sweeps without a shorter step, after which steps are damped
-ROUNDING = 1e-8  # a step that is no shorter than the ones before for rounding alone
+ROUNDING = 1e-8  # steps this short stop shrinking because of rounding alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +54,12 @@ class Sweep:
     LBinv: Array
     w: Array  # (m, 1)
     sites: SitesByPart = field(default_factory=dict)  # by part
-    rate: float = 1.0  # of the way from the old sites to the new ones
+    rate: float = 1.0  # the share of the way from the old sites to the new ones
     safe: bool = False  # whether scale mixtures take their own update, which never widens the process
     gram: bool = True  # whether ΦτΦᵀ and Φν are summed
 
     def on(self, X: Array) -> Sweep:
-        """The same with X's namespace, dtype and device."""
+        """Return this sweep with the namespace, dtype and device of X."""
         on = {name: asarray_like(getattr(self, name), X) for name in ("Linv", "LBinv", "w")}
         return replace(self, **on)
 
@@ -68,7 +68,7 @@ class Sweep:
 class Process:
     """Sites and the process they make; the factors are there once `factored`."""
 
-    sites: SitesByPart  # τ and ν (c,); {} at the prior, and where a source's are made again at each pass
+    sites: SitesByPart  # τ and ν (c,); {} at the prior, and where each pass computes those of a source again
     G: Array  # (m, m), ΦτΦᵀ in the lower triangle
     b: Array  # (m, 1), Φν
     B: Array = None
@@ -80,7 +80,7 @@ class Process:
         return Process(self.sites, self.G, self.b, *la.information_factors(self.G, self.b))
 
     def towards(self, other: Process, share: float) -> Process:
-        """This process moved by a share of the way to another, in (τ, ν)."""
+        """Return this process moved by a share of the way to another, in (τ, ν)."""
         sites = {}
         for part, pair in other.sites.items():
             own = self.sites.get(part, tuple(0.0 * new for new in pair))
@@ -89,7 +89,7 @@ class Process:
         return Process(sites, G, b)
 
     def plus(self, share: float, start: Process, end: Process) -> Process:
-        """This process and a share of the way from one to another, in (τ, ν)."""
+        """Return this process plus a share of the way from `start` to `end`, in (τ, ν)."""
         change = start.towards(end, share)
         sites = {}
         for part, pair in self.sites.items():
@@ -98,7 +98,7 @@ class Process:
         return Process(sites, self.G + change.G - start.G, self.b + change.b - start.b)
 
     def base(self, power: float) -> float:
-        """The evidence without the rows' terms: ½wᵀΦν - ½ log|B|, at power 0 -KL(N(w, B⁻¹) || N(0, I))."""
+        """Return the evidence less the rows' terms: ½wᵀΦν - ½ log|B|, for a = 0 -KL(N(w, B⁻¹) || N(0, I))."""
         xp = namespace(self.w)
         half = 0.5 * float(la.log_det_from_factor(self.LBinv))
         if power > 0.0:
@@ -107,7 +107,7 @@ class Process:
         return half - 0.5 * (trace + square - len(self.w))
 
     def change(self, new: Process) -> Array:
-        """The change to another process as a vector in units of this one's spread. (m² + m,)"""
+        """Return the change to another process as a vector in units of this one's spread. (m² + m,)"""
         xp, dG = namespace(self.w), la.from_lower(new.G - self.G)
         D = self.LBinv @ dG @ self.LBinv.T
         d = self.LBinv @ (new.b - self.b - dG @ self.w)
@@ -131,7 +131,7 @@ class SiteMemory:
 
 
 def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
-    """ΦτΦᵀ and Φν of the sites of another evaluation under the present Φ; fills Φ and R in `kept`."""
+    """Sum ΦτΦᵀ and Φν of an earlier evaluation's sites under the present Φ; fill Φ and R in `kept`."""
     held, sweep = kept or Held(), sweep.on(P.X)
     before, form = sweep.sites.get(P.part), compiled_passes.form_of(P)
     at_once = held.Phi is not None and compiled_passes.compiled(held.Phi)
@@ -151,7 +151,7 @@ def start_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
 
 
 def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
-    """The old sites' terms in the evidence, the new sites, and ΦτΦᵀ and Φν of these; Φ and R from `kept`."""
+    """Sum the old sites' terms of the evidence, find new ones, sum their ΦτΦᵀ and Φν; Φ and R from `kept`."""
     held, sweep = kept or Held(), sweep.on(P.X)
     before = sweep.sites.get(P.part)
     if held.Phi is not None and compiled_passes.compiled(held.Phi):
@@ -182,7 +182,7 @@ def sweep_pass(P: Problem, sweep: Sweep, kept: Held | None = None) -> Sums:
 
 
 def _sweep_at_once(P: Problem, sweep: Sweep, Phi: Array, R: Array | None) -> Sums:
-    """The sweep where Φ is kept on the CPU: compiled products share out the rows, likelihoods do not."""
+    """Run `sweep_pass` where Φ is kept on the CPU: its products use all cores, the likelihood only one."""
     mean, spread = compiled_passes.kept_marginals(P, Phi, sweep.LBinv, sweep.w)
     old = sweep.sites.get(P.part, (np.zeros(P.n), np.zeros(P.n)))
     R = np.zeros(P.n) if R is None else R
@@ -197,7 +197,7 @@ def _sweep_at_once(P: Problem, sweep: Sweep, Phi: Array, R: Array | None) -> Sum
 def _features(
     P: Problem, form: Form | None, Linv: Array, held: Held, s: Work, rows: slice, fill: bool = False
 ) -> tuple[Array, Array]:
-    """Φ of some rows (c, m) and R (c,), 0 where the table drops it: as held, or made; `fill` keeps them."""
+    """Return Φ of some rows (c, m) and R (c,), 0 where the table drops it; `fill` puts both into `held`."""
     keeps = P.row.keeps != "nothing"
     if held.Phi is not None and not fill:
         Phi = held.Phi[rows]
@@ -216,11 +216,11 @@ def _features(
     return Phi, R if keeps else 0.0 * R
 
 
-Run = Callable[[Process, float, bool], tuple[Process, float, float]]  # the step, its terms, improper rows
+Run = Callable[[Process, float, bool], tuple[Process, float, float]]  # -> the step, its terms, improper rows
 
 
 def start_of(P: Problem | Parted, Linv: Array, memory: SiteMemory | None) -> Process:
-    """The process of the last evaluation, or the prior."""
+    """Return the process of the last evaluation, or the prior."""
     if memory is not None and memory.process is not None and len(memory.process.w) == len(P.basis):
         return memory.process
     zero = zeros_like_rows(tuple(Linv.shape), Linv)
@@ -228,8 +228,8 @@ def start_of(P: Problem | Parted, Linv: Array, memory: SiteMemory | None) -> Pro
 
 
 def lighter_weights(P: Problem | Parted) -> list[Array]:
-    """The weights of rows, cut at 1, 4, 16, … up to the greatest, where that is heavy: a thousand copies of a
-    row would move at once, and the process leap between wide and narrow.
+    """Return the weights cut at 1, 4, 16, …, with which sweeps start if the greatest is heavy: a thousand
+    copies of a row would move at once, and the process leap between wide and narrow.
     """
     if not isinstance(P, Problem) or P.weights is None:
         return []
@@ -243,8 +243,8 @@ def converge(
 ) -> FixedPoint:
     """Sweep until the process no longer changes; `run`(process, rate, safe) is one sweep over all rows.
 
-    `safely` begins with the sweeps that never widen the process, from a cold start. A `rate` below one is the
-    greatest, and then steps are mixed only near the end.
+    From a cold start `safely` begins with sweeps that never widen the process. No rate is above `rate`; if
+    that is below one, steps are mixed only near the end.
     """
     last, current, near = float("inf"), start, float("inf") if rate == 1.0 else MIXED_FROM
     most, least, since = rate, float("inf"), 0  # the rate allowed, the shortest step, and the sweeps since
@@ -263,7 +263,7 @@ def converge(
         if safe:
             current, best, safe = _proper(current, step), None, distance > 0.1 and n < 10
             continue
-        if power > 0.0 and distance > LEAP * least and most > LEAST_RATE:  # back, and on in shorter steps
+        if power > 0.0 and distance > LEAP * least and most > LEAST_RATE:  # go back, and take shorter steps
             rate = most = max(0.5 * most, LEAST_RATE)
             current, near, past, last = calm, MIXED_FROM, [], least
             continue
@@ -272,7 +272,7 @@ def converge(
             least, calm = distance, current
         if improper == 0.0 and (distance <= tolerance or (since >= STALLED and distance <= ROUNDING)):
             return FixedPoint(_proper(current, step), n, True)
-        if since >= STALLED:  # it goes round in circles
+        if since >= STALLED:  # the steps go round in circles
             most, since, least, calm, past = max(0.5 * most, LEAST_RATE), 0, distance, current, []
         grows = power > 0.0 and distance > GROWS * last
         rate = max(0.5 * rate, LEAST_RATE) if grows else min(most, 1.5 * rate)
@@ -282,7 +282,7 @@ def converge(
 
 
 def _mixed(current: Process, step: Process, past: list[tuple[Process, np.ndarray]]) -> Process:
-    """The mixture of the last steps whose residuals are least; forgets the past if that is not proper."""
+    """Return the mixture of the last steps with the least residual; if it is not proper, forget the past."""
     if len(past) > 1:
         residuals = np.stack([residual for _, residual in past])  # (k, m² + m)
         differences = residuals[-1] - residuals[:-1]
@@ -299,7 +299,7 @@ def _mixed(current: Process, step: Process, past: list[tuple[Process, np.ndarray
 
 
 def _proper(start: Process, step: Process) -> Process:
-    """The step, or as much of it as leaves a proper process: sites may have negative precisions."""
+    """Return the step, halved until the process is proper: sites may have negative precisions."""
     for _ in range(HALVINGS):
         try:
             return step.factored()
@@ -309,8 +309,8 @@ def _proper(start: Process, step: Process) -> Process:
 
 
 def warn_if_unsettled(converged: bool, n_sweeps: int, likelihood: object) -> None:
-    """Warn that sweeps have ended before the sites settled, where they have."""
+    """Warn if the sweeps ended before the sites settled."""
     if not converged:
-        text = f"the sites of {likelihood} did not settle in {n_sweeps} sweeps; this is what the last gave"
+        text = f"the sites of {likelihood} did not settle in {n_sweeps} sweeps; the last one's are returned"
         advice = "allow more with sweeps=, or use a likelihood with more noise"
         warnings.warn(f"{text}: {advice}", IterationWarning, stacklevel=4)

@@ -1,9 +1,9 @@
-"""The passes over rows as compiled loops, for stationary kernels: a few hundred rows stay in cache.
+"""The passes over rows as compiled loops, for stationary kernels, in tiles of rows that stay in cache.
 
-What is computed is in evidence.py, for any kernel in passes.py; here squared distances s of rows and basis
-functions are a product of features and coefficients (kernels/distances.py), Kfu is a profile of s, or a sum
-or product of several parts (forms.py), and kernels differ in numbers alone. One call does a range of rows,
-and holds neither the interpreter nor its lock.
+evidence.py has the formulas, and passes.py the same passes for any kernel. Here squared distances s of rows
+and basis functions are a product of features and coefficients (kernels/distances.py), and Kfu is a profile of
+s, or a sum or product of such parts (forms.py), so that kernels differ in numbers alone. One call does a
+range of rows without the interpreter's lock.
 """
 
 from math import sqrt
@@ -27,8 +27,8 @@ FormType = tuple_of(Out3, Out3, Out2, Out3, Out2, Flag)
 KernelType = tuple_of(Int, Real, Real)  # profile, variance, shape
 BasisType = tuple_of(Addresses, Frame, FormType, KernelType)  # BLAS, frame, form; the kernel, if it is one
 RowsType = tuple_of(Given2, Given2, Given1, Given1, Out2)  # X, Y, noise, weight, Kfu where it is kept
-Space = tuple_of(Out3, Out3)  # four buffers of a tile of rows, and their features by part
-# by part Wᵀ[features] (m, q); Σ_ij W_ij u_i², Σ K̄∘K and its derivative in the shape (d + 2,)
+Space = tuple_of(Out3, Out3)  # buffers for a tile of rows, four or more, and its features by part
+# by part: Wᵀ[features] (m, q); Σ_ij W_ij u_i², Σ K̄∘K and its derivative in the shape (d + 2,)
 Totals = tuple_of(Out3, Out2)
 SitesType, GivenSites = tuple_of(Out1, Flag), tuple_of(Given1, Flag)  # τ, and whether it is given
 ResidualType = tuple_of(Out1, Flag)  # R, and whether it is known
@@ -39,13 +39,13 @@ NEAR_ZERO = 1e-3
 _call_fill, _to_fill = handed(tuple_of(BasisType, Out2, Flag, Out2, Out3, Out2))
 _kinds = BasisType, Out2, Real, Out2, Out2, Out2, Out3, tuple_of(Out2, Out2), Totals
 _call_finish, _to_finish = handed(tuple_of(*_kinds))
-FILL, FINISH = len(ROUTINES), len(ROUTINES) + 1  # where these are among the addresses
+FILL, FINISH = len(ROUTINES), len(ROUTINES) + 1  # places of `fill_at` and `finish_at` among the addresses
 FilledPlain, FilledType = tuple_of(Out2, Out2, Out1), tuple_of(Out2, Out2, Out1, Out1)
 
 
 @_jit
 def features(X: np.ndarray, centre: np.ndarray, scale: np.ndarray, wide: bool, A: np.ndarray) -> None:
-    """[u, u², 1], or [u, -½|u|², 1] if not wide, of rows u = (x - centre) scale."""
+    """Fill A with [u, u², 1], or [u, -½|u|², 1] if not wide, of rows u = (x - centre) scale."""
     n, d = X.shape
     for i in range(n):
         s = 0.0
@@ -63,9 +63,9 @@ def features(X: np.ndarray, centre: np.ndarray, scale: np.ndarray, wide: bool, A
 
 @_jit
 def distances(at: np.ndarray, A: np.ndarray, form: Numbers, p: int, out: np.ndarray) -> None:
-    """s_ij = Σ_k P_jk (u_ik - v_jk)² + constants_j of a part: a product of features; by differences where
-    that would cancel, far out and, for a profile with a root of s, near 0, and where they are quicker. Of a
-    linear part its values.
+    """Fill `out` with s_ij = Σ_k P_jk (u_ik - v_jk)² + constants_j of a part, or with the values of a linear
+    one: by a product of features, or by differences where these are quicker or the product would cancel (far
+    out and, for a profile with a root of s, near 0).
     """
     v, P, constants, reach, profile = form[0][p], form[1][p], form[2][p], form[4][p, 0], form[4][p, 1]
     largest = 0.0
@@ -103,7 +103,7 @@ def distances(at: np.ndarray, A: np.ndarray, form: Numbers, p: int, out: np.ndar
 
 @_jit
 def kernel_of(form: Numbers, p: int) -> tuple[int, float, float]:
-    """Profile, factor and shape of a part."""
+    """Return profile, factor and shape of a part."""
     return int(form[4][p, 1]), form[4][p, 2], form[4][p, 3]
 
 
@@ -117,8 +117,8 @@ def fill_tile(
 
 @_pointed
 def fill_at(given: Numbers) -> None:
-    """Fill A with the features of some rows by part, and K with their Kfu, from those of each part in `room`,
-    unless it was kept. By address, for all passes: none has a copy to be compiled.
+    """Fill A with the features of some rows by part, and unless it is `kept`, K with their Kfu; `room` is for
+    the values of one part. Passes call it by address, so that it is compiled once for all.
     """
     basis, X, kept, K, A, room = _to_fill(given)
     at, (centre, scale, wide), form, _ = basis
@@ -162,8 +162,8 @@ def first(
     G: np.ndarray,
     b: np.ndarray,
 ) -> None:
-    """Add ΦΠΦᵀ to G and ΦΠY to b (p, m); subtract φᵀφ from R, k(x, x) at first, where share > 0, and fill Kfu
-    where it has room. With share = 0 root is √Π, and is in the whitener, too, where it is uniform.
+    """Add ΦΠΦᵀ to G and ΦΠY to b (p, m); if share > 0 subtract φᵀφ from R, k(x, x) at first, and fill `root`
+    with √Π; fill Kfu if it has rows. With share = 0 √Π is given, and if `uniform` also in the whitener.
     """
     at = basis[0]
     X, Y, noise, weight, Kfu = rows
@@ -227,8 +227,8 @@ def finish(
 
 @_pointed
 def finish_at(given: Numbers) -> None:
-    """K̄ = sign S + v αᵀ; add to the sums of each part W = -2 K̄∘dK/ds, which is made in S where there is one
-    part, with rooms for distances and for W where there are several.
+    """Turn S into K̄ = sign S + v αᵀ, and add W = -2 K̄∘dK/ds to the sums of each part. W is in S if there is
+    one part; `rooms` are for distances and, with several parts, for W.
     """
     basis, S, sign, V, alpha, K, A, rooms, totals = _to_finish(given)
     (c, m), (s, room), (moments, sums) = S.shape, rooms, totals
@@ -280,9 +280,9 @@ def second_deterministic(
     space: Numbers,
     totals: Numbers,
 ) -> None:
-    """The second pass where R is not in D: fill the mean Kα, V and lengths = |T k_u|², and add to the totals.
+    """Run the second pass where R is not in D: fill the mean Kα, V and lengths = |T k_u|²; add to the totals.
 
-    V is τ(Y - mean), or Y - τ mean where Y holds ν, given; √(pτ) is in T where it is uniform.
+    V is τ(Y - mean), or if `given` Y - τ mean, as Y holds ν then; √(pτ) is in T if it is `uniform`.
     """
     at, (tau, given), (T, alpha), (mean, V, lengths) = basis[0], sites, matrices, filled
     X, Y, noise, weight, Kfu = rows
@@ -332,9 +332,9 @@ def second(
     G: np.ndarray,
     totals: Numbers,
 ) -> None:
-    """The second pass where R is in D: make R of k(x, x) unless it is known; fill τ unless it is given (then
-    Y holds ν), the mean φᵀw, V, the spread φᵀB⁻¹φ and r̄ = ½(a|v|²/c - pτ + apτ²s/c), c the row's copies; add
-    2Φ diag(r̄)Φᵀ to G, and to the totals.
+    """Run the second pass where R is in D: make R of k(x, x) unless it is known; fill τ unless it is given
+    (then Y holds ν), the mean φᵀw, V, the spread φᵀB⁻¹φ and r̄ = ½(a|v|²/c - pτ + apτ²s/c), c the row's
+    copies; add 2Φ diag(r̄)Φᵀ to G, and to the totals.
     """
     at, (tau, given), (R, known), (Linv, Binv, w, alpha) = basis[0], sites, residual, matrices
     mean, V, spread, rbar = filled

@@ -1,10 +1,10 @@
-"""A second process, which compiles what the first one is about to need where there is no cache yet.
+"""A second process that compiles what the first one is about to need, where no cache has it yet.
 
-`expect` says which functions will be called. If they surely will and the first of them is in no cache, or
-once Numba compiles something here for that reason, another Python compiles them, one after the other, into
-the cache that both share. `wait_for` one of them takes it back if the other has not begun it, and else waits
-until it is there, compiling the last of the others meanwhile. If nothing is heard of the other process for
-`STUCK_AFTER` seconds, or if it fails, all is compiled here.
+`expect` announces functions that will be called. If they surely will and the first of them is in no cache, or
+once Numba has to compile something here, another Python compiles them one after the other into the cache that
+both share. `wait_for` takes a function back if the other has not begun it, and else waits until it is there,
+compiling the last of the others meanwhile. If the other process fails, or nothing is heard of it for
+`STUCK_AFTER` seconds, all is compiled here.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 STUCK_AFTER = 60.0  # seconds for one function, of which the longest takes ten; then the process is stuck
 PYTHON = re.compile(r"pythonw?[0-9.]*t?(\.exe)?", re.IGNORECASE)  # other programs may run anything
 HEARD: set[str] = set()  # all that was ever expected
-_turn = threading.Condition()  # of what follows
-_due: list[str] = []  # expected, and nobody is at it
-_away: list[str] = []  # with the other process
-_cold = _stuck = False
+_turn = threading.Condition()  # guards what follows
+_due: list[str] = []  # expected, and not yet begun by either process
+_away: list[str] = []  # given to the other process
+_cold = _stuck = False  # whether something was in no cache; whether the other process was given up
 _other: subprocess.Popen[bytes] | None = None
-_last_word = 0.0  # of the other process, by the clock
+_last_word = 0.0  # the time at which the other process last wrote something
 
 
 def expect(*names: str, surely: bool = False) -> None:
-    """Hear that these functions, of known types, may or surely will be called; the longest first."""
+    """Note that these functions, of known types, may or `surely` will be called; the longest first."""
     global _cold
     if HEARD.issuperset(names):
         return
@@ -49,7 +49,7 @@ def expect(*names: str, surely: bool = False) -> None:
 
 
 def missed(name: str) -> None:
-    """Hear that a function was found in no cache, and is now compiled here."""
+    """Note that a function was in no cache, and is now compiled here."""
     global _cold
     with _turn:
         _cold = True
@@ -59,13 +59,13 @@ def missed(name: str) -> None:
 
 
 def wait_for(name: str) -> None:
-    """Let the other process finish this function, if it has begun it."""
+    """Wait until the other process has compiled this function, if it has begun it."""
     while spare := _spare(name):
         compile_here(spare)
 
 
 def _spare(name: str) -> str:
-    """Wait for a function, or name another that this process may compile meanwhile."""
+    """Wait for a function and return "", or return the name of another to compile here meanwhile."""
     global _stuck
     with _turn:
         if name in _due:
@@ -86,21 +86,21 @@ def _spare(name: str) -> str:
 
 
 def is_kept(name: str) -> bool:
-    """Whether the cache has this function, or there is none."""
+    """Return whether the cache has this function, or there is no cache."""
     from .compiling import FUNCTIONS
 
     return FUNCTIONS[name].is_kept
 
 
 def compile_here(name: str) -> None:
-    """Compile this function, or load it."""
+    """Compile this function, or load it from the cache."""
     from .compiling import FUNCTIONS
 
     FUNCTIONS[name].prepare()
 
 
 def _start() -> None:
-    """Give all that is due to another process, unless one is still at work, or there is no core for it."""
+    """Start another process with all that is due, unless one is still at work, or there is no core for it."""
     global _other, _last_word
     alone = cores() >= 2 and not _has_parent()  # processes that another one has started share the cores
     known = PYTHON.fullmatch(os.path.basename(sys.executable or "")) and not hasattr(sys, "frozen")
@@ -108,7 +108,7 @@ def _start() -> None:
         return
     import subprocess
 
-    # the paths of this process come last: no file of the user's stands for one of Python's
+    # the paths of this process come last, so that no file of the user's hides a module of Python's
     paths = [path for path in sys.path if path and isinstance(path, str)]
     modules = ", ".join(f"inducing.{name.rpartition('.')[0]}" for name in _due)
     code = f"import sys; sys.path += {paths!a}; import {modules}, {__name__} as a; a.compile_for_another()"
@@ -129,13 +129,13 @@ def _start() -> None:
 
 
 def _has_parent() -> bool:
-    """Whether `multiprocessing` has started this process: a pool, a Dask worker."""
+    """Return whether `multiprocessing` has started this process: a pool, a Dask worker."""
     multiprocessing = sys.modules.get("multiprocessing")
     return multiprocessing is not None and multiprocessing.parent_process() is not None
 
 
 def _listen(other: subprocess.Popen[bytes]) -> None:
-    """Hear of each function that the other process has compiled, and of its end."""
+    """Take each function off `_away` when the other process has compiled it, and all when that ends."""
     global _other, _last_word
     assert other.stdout is not None and other.stdin is not None
     with other.stdin, other.stdout as words:
@@ -154,7 +154,7 @@ def _listen(other: subprocess.Popen[bytes]) -> None:
 
 
 def compile_for_another() -> None:
-    """Compile the functions on the command line but for those that come in; name each once it is cached."""
+    """Compile the functions on the command line, less those named on stdin; print each once it is cached."""
     import faulthandler
 
     names, taken = sys.argv[1:], set[str]()
@@ -172,7 +172,7 @@ def compile_for_another() -> None:
 
 
 def _forget() -> None:
-    """Leave the other process to the one that started it."""
+    """In a forked child, leave the other process to the parent."""
     global _other, _turn
     if _other is not None and _other.stdin is not None and _other.stdout is not None:
         _other.returncode = 0  # nothing to wait for

@@ -1,6 +1,4 @@
-"""Array namespaces (NumPy, PyTorch, CuPy): which one an array belongs to, moving values between them, and
-asking a device seldom.
-"""
+"""Array namespaces (NumPy, PyTorch, CuPy): the one of an array, moving values, asking devices seldom."""
 
 import threading
 from collections.abc import Callable
@@ -18,37 +16,34 @@ Computed = TypeVar("Computed")
 
 SMALL = 1 << 15  # kernel entries below which waking threads costs more than they save
 LARGEST_FLOAT = float(np.finfo(np.float64).max)
-LARGEST_TARGET = 1e152  # in units of its own, whose variance is a number
+LARGEST_TARGET = 1e152  # in its own units, so that the variance of targets is finite
 FILLED = 1e30  # size of a number that may stand for one that is missing, as 9.97e36 does in netCDF files
-FAR_OFF = 1e15  # times what is usual: no number that was measured
-LARGEST_NUMBER = 1e70  # of data and parameters; 1/LARGEST_NUMBER: ratios have squares with finite sums
-TOLD_APART = 1e-6 * 2.0**53  # sizes over ranges of whole numbers that lose a millionth of the range as floats
+FAR_OFF = 1e15  # times the usual size: no measured number is as large
+LARGEST_NUMBER = 1e70  # of data and parameters, 1e-70 the least: squares of ratios have finite sums
+TOLD_APART = 1e-6 * 2.0**53  # size over range of whole numbers that lose a millionth of the range as floats
 COMPILED = 1 << 13  # entries from which a compiled loop is used; NumPy loses 0.1 ms at most below it
 
 
 def worth_compiling(entries: int) -> bool:
-    """Whether a compiled loop is used on this many entries: by number alone, so that results repeat."""
+    """Return whether to use a compiled loop on this many entries: by number alone, so that results repeat."""
     return entries >= COMPILED
 
 
-# the namespace of a type of array, since asking takes microseconds
-_known: dict[type, Any] = {np.ndarray: np}
+_known: dict[type, Any] = {np.ndarray: np}  # namespaces by type of array, since asking takes microseconds
 
 
 def namespace(*arrays: Array) -> Any:
-    """The array namespace of `arrays`: NumPy itself for NumPy arrays, array-api-compat's otherwise."""
+    """Return the array namespace of `arrays`: NumPy itself for NumPy arrays, array-api-compat's otherwise."""
     if len(arrays) == 1 and type(arrays[0]) in _known:
         return _known[type(arrays[0])]
     if all(isinstance(a, np.ndarray | np.generic | float | int) for a in arrays):
         return np
     import array_api_compat
 
-    found = array_api_compat.array_namespace(
-        *(a for a in arrays if not isinstance(a, np.generic | float | int))
-    )
+    xp = array_api_compat.array_namespace(*(a for a in arrays if not isinstance(a, np.generic | float | int)))
     if len(arrays) == 1:
-        _known[type(arrays[0])] = found
-    return found
+        _known[type(arrays[0])] = xp
+    return xp
 
 
 def is_numpy(a: Array) -> bool:
@@ -56,7 +51,7 @@ def is_numpy(a: Array) -> bool:
 
 
 def is_foreign(a: Any) -> bool:
-    """Whether `a` is a PyTorch or CuPy array, which stays what it is; all else becomes a NumPy array."""
+    """Return whether `a` is a PyTorch or CuPy array, which is kept; all else becomes a NumPy array."""
     return type(a).__module__.partition(".")[0] in ("torch", "cupy")
 
 
@@ -65,7 +60,7 @@ def is_torch(a: Any) -> bool:
 
 
 def require_numbers(a: Any, name: str, *, text: bool = False) -> None:
-    """Raise if `a` holds what NumPy would take for numbers: masked entries, dates, complex numbers, text."""
+    """Raise if `a` holds what NumPy would turn into floats: masked entries, dates, complex numbers, text."""
     whole = type(a) is np.ndarray and a.dtype.kind in "iu" and a.size > 0 and not text
     if whole and max(-int(a.min()), int(a.max())) > 2**53:
         low, high = 1.0 * a.min(axis=0), 1.0 * a.max(axis=0)
@@ -99,7 +94,7 @@ def require_numbers(a: Any, name: str, *, text: bool = False) -> None:
 
 
 def as_floats(a: Given, name: str, what: str = "must hold numbers") -> np.ndarray:
-    """`a` as a NumPy array of floats in C order; raise where it holds anything else."""
+    """Return `a` as a NumPy array of floats in C order; raise if it holds anything but numbers."""
     require_numbers(a, name)
     try:
         return np.asarray(a, dtype=np.float64, order="C")
@@ -121,7 +116,7 @@ def require_finite(a: Array, name: str, most: float = LARGEST_NUMBER) -> None:
 
 
 def refuse_fill_values(a: Array, name: str, most: float = LARGEST_NUMBER) -> None:
-    """Raise if a number stands for one that is missing: beyond `FILLED`, and far beyond what is usual."""
+    """Raise if `a` has fill values of missing numbers: beyond `FILLED`, and far beyond the usual size."""
     if 0 in a.shape or -FILLED <= float(a.min()) <= float(a.max()) <= FILLED:
         return
     size = np.abs(to_numpy(a))
@@ -130,46 +125,46 @@ def refuse_fill_values(a: Array, name: str, most: float = LARGEST_NUMBER) -> Non
 
 
 def asarray_like(value: Any, like: Array) -> Array:
-    """`value` as an array with the namespace, dtype and device of `like`."""
+    """Return `value` as an array with the namespace, dtype and device of `like`."""
     if is_numpy(like):
         return np.asarray(to_numpy(value), dtype=like.dtype)
     if type(value) is type(like) and value.dtype == like.dtype:
         return value
     xp, values = namespace(like), to_numpy(value)
-    if is_torch(like):  # a copy that would wait for the device's work on its way would keep it idle
+    if is_torch(like):  # a copy that waits for the device's queued work would leave it idle afterwards
         return xp.asarray(values, dtype=like.dtype).to(like.device, non_blocking=True)
     return xp.asarray(values, dtype=like.dtype, device=like.device)
 
 
 def plain(a: Array | None) -> np.ndarray:
-    """An array as compiled loops take it: NumPy's, in C order and double precision."""
+    """Return an array as compiled loops take it: NumPy's, in C order and double precision."""
     return np.ascontiguousarray(a, dtype=np.float64)
 
 
 def indices_like(numbers: Array, like: Array) -> Array:
-    """Row numbers as an array with the namespace and device of `like`, which indexing then need not move."""
+    """Return row numbers with the namespace and device of `like`, so that indexing need not move them."""
     if is_numpy(like) or type(numbers) is type(like):
         return numbers
     return namespace(like).asarray(numbers, device=like.device)
 
 
 def as_columns(a: Array) -> Array:
-    """An array (n,) as one column, (n, p) as it is."""
+    """Return an array (n,) as one column, (n, p) as it is."""
     return a if a.ndim == 2 else a[:, None]
 
 
 def some_rows(n: int, most: int, rng: Seed) -> np.ndarray:
-    """The numbers of at most `most` of n rows, drawn without replacement, in their order."""
+    """Return the numbers of at most `most` of n rows, drawn without replacement, in ascending order."""
     return np.sort(np.random.default_rng(rng).permutation(n)[:most])
 
 
 def zeros_like_rows(shape: tuple[int, ...], like: Array) -> Array:
-    """Zeros of `shape` with the namespace, dtype and device of `like`."""
+    """Return zeros of `shape` with the namespace, dtype and device of `like`."""
     return namespace(like).zeros(shape, dtype=like.dtype, device=like.device)
 
 
 def device_room(like: Array) -> int:
-    """The free bytes of the device that holds an array; 0 where it does not say."""
+    """Return the free bytes of the device that holds an array; 0 where they are not known."""
     if is_torch(like) and like.is_cuda:
         import torch
 
@@ -179,7 +174,7 @@ def device_room(like: Array) -> int:
 
 
 def to_numpy(a: Any) -> np.ndarray:
-    """A NumPy copy or view of an array from any namespace."""
+    """Return a NumPy copy or view of an array from any namespace."""
     if hasattr(a, "detach"):  # torch
         return a.detach().cpu().numpy()
     if hasattr(a, "get") and hasattr(a, "device"):  # cupy
@@ -190,7 +185,7 @@ def to_numpy(a: Any) -> np.ndarray:
 
 
 def placed(a: np.ndarray, device: str | None) -> Array:
-    """`a`, or a PyTorch copy on the device, in double precision."""
+    """Return `a`, or a PyTorch copy in double precision if a device is named."""
     if device is None:
         return a
     torch = package("torch")
@@ -202,7 +197,7 @@ def placed(a: np.ndarray, device: str | None) -> Array:
 
 
 class _Claims(threading.local):
-    """The conditions that the calling thread took for true inside `asked_once`, and results kept there."""
+    """Conditions that the calling thread assumed to hold inside `asked_once`, and the results of `once`."""
 
     open: list[Array] | None = None
     results: dict[tuple[Any, ...], tuple[tuple[Any, ...], Any]] = {}
@@ -212,7 +207,7 @@ _claims = _Claims()
 
 
 def holds(claim: Array) -> bool:
-    """Whether a claim about numbers is true; inside `asked_once` a device's is taken for true at first."""
+    """Return whether a claim about numbers is true; inside `asked_once` one on a device is first assumed."""
     if is_foreign(claim) and _claims.open is not None:
         _claims.open.append(claim)
         return True
@@ -220,18 +215,18 @@ def holds(claim: Array) -> bool:
 
 
 def once(compute: Callable[..., Computed], *given: Any) -> Computed:
-    """The result for objects that do not change: computed once inside `asked_once`, each time elsewhere."""
+    """Return `compute`(*given) of objects that do not change; inside `asked_once` compute it only once."""
     if _claims.open is None:
         return compute(*given)
     key = compute, *map(id, given)
     if key not in _claims.results:
-        _claims.results[key] = given, compute(*given)  # with the objects, lest others get their numbers
+        _claims.results[key] = given, compute(*given)  # holds the objects, so that no others get their ids
     return _claims.results[key][1]
 
 
 def asked_once(compute: Callable[[], Computed], like: Array) -> Computed:
-    """The result of `compute` where all it asks `holds`, as a device is asked after it; computed once more,
-    with each question in its place, where something does not.
+    """Return the result of `compute`, in which `holds` assumes claims on a device that are checked together
+    afterwards; if one is wrong, compute again and check each in its place.
     """
     if is_numpy(like) or _claims.open is not None:
         return compute()

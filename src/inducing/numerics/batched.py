@@ -1,4 +1,4 @@
-"""Cholesky factors and solves of very many small matrices at once, the number of the matrix as last axis.
+"""Cholesky factors and solves of very many small matrices at once; the last axis counts the matrices.
 
 Each step of the loops is one array operation over all matrices: a GPU reads and writes memory in order, waits
 for nothing, and needs no routine for small matrices. NumPy, PyTorch and CuPy arrays.
@@ -10,10 +10,10 @@ from .arrays import Array, is_torch, namespace, zeros_like_rows
 
 
 def factorise(column: Callable[[int], Array], there: Array, least: Array) -> Array:
-    """Lower factors L of matrices A given by `column(j)`: A_ij for i ≥ j (k - j, c). (k, k, c)
+    """Return the lower factors L of matrices A given by `column(j)`: A_ij for i ≥ j (k - j, c). (k, k, c)
 
-    A row i of a matrix with there_i = 0 is taken for one of the identity; squared pivots are at least
-    `least`. there, least (k, c)
+    Row i of a matrix is that of the identity where there_i = 0; squared pivots are at least `least`.
+    there, least (k, c)
     """
     k, c = there.shape
     xp, L = namespace(there), zeros_like_rows((k, k, c), there)
@@ -28,7 +28,7 @@ def factorise(column: Callable[[int], Array], there: Array, least: Array) -> Arr
 
 
 def solve(L: Array, B: Array, *, transposed: bool = False) -> Array:
-    """L⁻¹b, or L⁻ᵀb, of each matrix. L (k, k, c), B (k, c)"""
+    """Return L⁻¹b, or L⁻ᵀb, of each matrix. L (k, k, c), B (k, c)"""
     k, xp = L.shape[0], namespace(B)
     x = xp.asarray(B, copy=True)
     for j in reversed(range(k)) if transposed else range(k):
@@ -38,7 +38,7 @@ def solve(L: Array, B: Array, *, transposed: bool = False) -> Array:
 
 
 def add_products(C: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
-    """C + sign A B of each matrix, in C's memory. (c, k, l)"""
+    """Return C + sign A B of each matrix, in C's memory. (c, k, l)"""
     if is_torch(C):
         return C.baddbmm_(A, B, alpha=sign)
     C += sign * (A @ B)

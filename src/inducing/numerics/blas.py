@@ -12,24 +12,24 @@ import numpy as np
 
 from .workers import side_by_side, single_threaded_blas
 
-LEAF = 80  # rows of a triangle that LAPACK inverts as fast as halves
-ONE_THREAD = 512  # rows of a triangle that one thread does
+LEAF = 80  # rows of a triangle up to which LAPACK inverts it no slower than by halves
+ONE_THREAD = 512  # rows of a triangle up to which it is left to one thread
 
 
 def trmm(A: np.ndarray, T: np.ndarray, *, left: bool, transposed: bool, times: float = 1.0) -> None:
-    """`times` A T, or T A if `left`, in A, for a lower triangular T or its transpose."""
+    """Replace A by `times` A T, or T A if `left`, for a lower triangular T or its transpose."""
     side, trans, (c, m) = b"R" if left else b"L", b"T" if transposed else b"N", A.shape
     _call("trmm", A, side, b"U", trans, b"N", m, c, times, T, _step(T), A, _step(A))
 
 
 def syrk(G: np.ndarray, A: np.ndarray, sign: float, *, rows: bool, times: float = 1.0) -> None:
-    """The lower triangle of G becomes `times` G + sign AᵀA, or sign AAᵀ if `rows`."""
+    """Replace the lower triangle of G by that of `times` G + sign AᵀA, or sign AAᵀ if `rows`."""
     (c, m), trans = A.shape, b"T" if rows else b"N"
     _call("syrk", A, b"U", trans, len(G), m if rows else c, float(sign), A, _step(A), times, G, _step(G))
 
 
 def gemm(C: np.ndarray, A: np.ndarray, B: np.ndarray, sign: float) -> bool:
-    """C += sign A B in double precision; False, and nothing done, where BLAS cannot read one of them."""
+    """C += sign A B in double precision; return False, with C unchanged, where BLAS cannot read an array."""
     if C.dtype != np.float64 or C.strides[1] != 8 or min(C.shape) == 0:
         return False
     (trans_a, lda), (trans_b, ldb) = _layout(A), _layout(B)
@@ -42,7 +42,7 @@ def gemm(C: np.ndarray, A: np.ndarray, B: np.ndarray, sign: float) -> bool:
 
 
 def potrf(A: np.ndarray) -> bool:
-    """The lower Cholesky factor of a C-ordered A in its lower triangle; False if A is not positive definite.
+    """Replace the lower triangle of a C-ordered A by its Cholesky factor; return False if there is none.
 
     By halves, and small ones on one thread: threads of OpenBLAS wait for each other in loops, and LAPACK has
     them wait at each of many small products, which beside another program took a hundred times as long.
@@ -61,7 +61,7 @@ def potrf(A: np.ndarray) -> bool:
 
 
 def lauum(L: np.ndarray) -> None:
-    """The lower triangle of LᵀL in the place of a lower triangular L, by halves as `potrf`."""
+    """Replace a lower triangular L by the lower triangle of LᵀL, by halves as `potrf`."""
     if len(L) <= ONE_THREAD or single_threaded_blas.held:
         with single_threaded_blas():
             return _call("lauum", L, b"U", len(L), L, _step(L), np.zeros(1, dtype=np.int32))
@@ -73,8 +73,8 @@ def lauum(L: np.ndarray) -> None:
 
 
 def trtri(L: np.ndarray) -> None:
-    """L⁻¹ in the place of a lower triangular L, whose rows may be part of longer ones. By halves, so that
-    products do the work, [A 0; C B]⁻¹ = [A⁻¹ 0; -B⁻¹CA⁻¹ B⁻¹]: LAPACK takes twice as long at 300 rows.
+    """Replace a lower triangular L by L⁻¹; its rows may be parts of longer ones. By halves, so that products
+    do the work, [A 0; C B]⁻¹ = [A⁻¹ 0; -B⁻¹CA⁻¹ B⁻¹]: LAPACK takes twice as long at 300 rows.
     """
     if len(L) <= LEAF:
         return _call("trtri", L, b"U", b"N", len(L), L, _step(L), np.zeros(1, dtype=np.int32))
@@ -92,18 +92,18 @@ def trtri(L: np.ndarray) -> None:
 
 
 def _halves(L: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A, C and B of L = [A 0; C B]."""
+    """Return A, C and B of L = [A 0; C B]."""
     h = (len(L) // 2 + 7) // 8 * 8
     return L[:h, :h], L[h:, :h], L[h:, h:]
 
 
 def _step(A: np.ndarray) -> int:
-    """The step between rows, which may be parts of longer ones."""
+    """Return the step between rows, which may be parts of longer ones."""
     return max(A.strides[0] // A.itemsize, A.shape[1], 1)
 
 
 def _layout(A: np.ndarray) -> tuple[bytes, int]:
-    """The way BLAS reads A, b"N" in C order, b"T" transposed, b"" neither, and the step between its rows."""
+    """Return how BLAS reads A, b"N" in C order, b"T" transposed, b"" not, and the step between its rows."""
     if A.dtype == np.float64 and A.strides[1] == 8 and A.strides[0] >= 8 * A.shape[1]:
         return b"N", A.strides[0] // 8
     if A.dtype == np.float64 and A.strides[0] == 8 and A.strides[1] >= 8 * A.shape[0]:
@@ -135,7 +135,7 @@ def _routine(name: str, n_arguments: int) -> Any:
 
 @cache
 def addresses() -> np.ndarray:
-    """The addresses of the routines in `compiled_blas.ROUTINES`. (int64)"""
+    """Return the addresses of the routines in `compiled_blas.ROUTINES`. (int64)"""
     from .compiled_blas import ROUTINES
 
     return np.array([_address(name) for name in ROUTINES])

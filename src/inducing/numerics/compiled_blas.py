@@ -1,8 +1,7 @@
 """BLAS and LAPACK inside compiled loops: SciPy's routines by address, without interpreter lock or threads.
 
-Arrays are C-ordered rows; in the column-major eyes of BLAS each is its own transpose, so operands and
-triangles swap sides. Addresses come in as numbers, since compiled code that is kept on disk must not hold
-those of one process.
+Arrays are C-ordered; column-major BLAS sees each as its own transpose, so operands and triangles swap sides.
+Addresses are arguments, since compiled code that is kept on disk must not hold those of one process.
 """
 
 from math import log
@@ -13,18 +12,18 @@ import numpy as np
 from .compiling import helper, intrinsic
 from .kinds import signature
 
-# in the order in which addresses come; from dtrsv on those of `triangles`
+# in the order of `blas.addresses`; `triangles` uses those from dtrsv on
 ROUTINES = "dgemm dtrmm dsyrk dsymm dpotrf dtrtri dtrsv dgemv dger dsyr dsyr2 drot".split()
 GEMM, TRMM, SYRK, SYMM, POTRF, TRTRI, TRSV, GEMV, GER, SYR, SYR2, ROT = range(len(ROUTINES))
 PLAIN, TRANSPOSED, LEFT, RIGHT, UPPER, LOWER = (np.uint8(ord(letter)) for letter in "NTLRUL")
-STRIP = 96  # columns at a time of a product whose upper triangle is not wanted
+STRIP = 96  # columns at a time of a product of which only the lower triangle is needed
 
 _jit = helper()
 
 
 @intrinsic
 def call_at(context: Any, address: Any, arguments: Any) -> Any:
-    """Call what is at `address` Fortran's way: with pointers to arrays, letters and numbers."""
+    """Call the Fortran routine at `address`: with pointers to arrays, letters and numbers."""
     from llvmlite import ir
     from numba.core import cgutils, types
     from numba.np.arrayobj import make_array
@@ -49,7 +48,7 @@ def call_at(context: Any, address: Any, arguments: Any) -> Any:
 
 
 def handed(kind: str) -> tuple[Any, Any]:
-    """Functions of the compiler to call what is at an address with a pointer to such a tuple; to read it."""
+    """Return two intrinsics: to call an address with a pointer to a tuple of this kind, and to read that."""
 
     def call(context: Any, address: Any, arguments: Any) -> Any:
         from llvmlite import ir
@@ -95,7 +94,7 @@ def add_cross(at: np.ndarray, A: np.ndarray, B: np.ndarray, C: np.ndarray) -> No
 
 @_jit
 def times_lower(at: np.ndarray, A: np.ndarray, L: np.ndarray, transposed: bool) -> None:
-    """A L, or A Lᵀ, in A, for a lower triangular L. A (c, m), L (m, m)."""
+    """Replace A by A L, or A Lᵀ, for a lower triangular L. A (c, m), L (m, m)."""
     c, m = A.shape
     call_at(at[TRMM], (LEFT, UPPER, TRANSPOSED if transposed else PLAIN, PLAIN, m, c, 1.0, L, m, A, m))
 
@@ -110,7 +109,7 @@ def add_gram(at: np.ndarray, A: np.ndarray, sign: float, G: np.ndarray) -> None:
 
 @_jit
 def lower_times(at: np.ndarray, L: np.ndarray, A: np.ndarray, transposed: bool) -> None:
-    """L A, or LᵀA, in A, for a lower triangular L. L (c, c), A (c, m)."""
+    """Replace A by L A, or LᵀA, for a lower triangular L. L (c, c), A (c, m)."""
     c, m = A.shape
     call_at(at[TRMM], (RIGHT, UPPER, TRANSPOSED if transposed else PLAIN, PLAIN, m, c, 1.0, L, c, A, m))
 
@@ -140,7 +139,7 @@ def add_symmetric(at: np.ndarray, A: np.ndarray, B: np.ndarray, G: np.ndarray) -
 
 @_jit
 def factorise(at: np.ndarray, D: np.ndarray) -> float:
-    """Put L⁻¹ of D = LLᵀ, given by its lower triangle, into D; returns log|D|, or NaN if there is no L."""
+    """Replace D = LLᵀ, given by its lower triangle, by L⁻¹; return log|D|, or NaN if there is no L."""
     c = len(D)
     failed = np.zeros(1, dtype=np.int32)
     call_at(at[POTRF], (UPPER, c, D, c, failed))

@@ -24,13 +24,13 @@ FAST = {"contract", "reassoc", "nsz", "arcp"}
 QUIET_SECONDS = 1.0  # seconds of compiling, after which the notice is printed
 NOTICE = "inducing: compiling for this machine, once; `inducing warm` does all of it beforehand"
 FUNCTIONS: dict[str, Compiled] = {}  # by module and name
-HELD: list[type] = []  # named tuples of which Numba has not yet heard
+HELD: list[type] = []  # named tuples that are not yet registered with Numba
 _lock = threading.RLock()
 
 
 @cache
 def _numba() -> tuple[Any, Any, Any]:
-    """Numba, what it is told beyond its options, and who says that it compiles."""
+    """Return Numba, the module with its compiler classes, and the notice that it is compiling."""
     import numba
 
     from . import linking
@@ -41,30 +41,30 @@ def _numba() -> tuple[Any, Any, Any]:
 
 
 def by_address(named: type) -> Any:
-    """Let compiled functions get a named tuple of arrays and numbers, which Python makes, by address."""
+    """Let Python pass this named tuple of arrays and numbers to compiled functions by address."""
     HELD.append(named)
     return named
 
 
 def _options(function: AnyFunction, **options: Any) -> dict[str, Any]:
-    """Numba's options; a function that uses nothing of NumPy's makes no array, and counts no references."""
+    """Return Numba's options; a function that does not name `np` makes no array, and counts no references."""
     return {"error_model": "numpy", "_nrt": "np" in function.__code__.co_names} | options
 
 
 def name_of(function: AnyFunction) -> str:
-    """The module and name by which `FUNCTIONS` lists a function."""
+    """Return the module and name by which `FUNCTIONS` lists a function."""
     return f"{function.__module__.removeprefix('inducing.')}.{function.__name__}"
 
 
 class Helper:
-    """A function that compiled functions call, as yet Python's own."""
+    """A function that compiled functions call, not yet given to Numba."""
 
     def __init__(self, function: AnyFunction, make: Callable[[AnyFunction], Any]) -> None:
         self.py_func, self._make = function, make
         self._made: Any = None
 
     def made(self) -> Any:
-        """The function that Numba compiled."""
+        """Return Numba's function, with its own helpers made as well."""
         if self._made is None:
             self._made = self._make(self.py_func)
             _with_helpers(self.py_func)
@@ -72,7 +72,7 @@ class Helper:
 
 
 def _with_helpers(function: AnyFunction) -> AnyFunction:
-    """The function, after the helpers among its module's names became Numba's."""
+    """Replace the helpers that a function names in its module by Numba's functions; return the function."""
 
     def names(code: CodeType) -> set[str]:
         inner = [names(part) for part in code.co_consts if isinstance(part, CodeType)]
@@ -101,7 +101,7 @@ class Compiled:
         return (self._ready or self.ready())(*arguments)
 
     def ready(self) -> Any:
-        """The function that Numba compiled."""
+        """Return Numba's function."""
         if self._ready is None:
             ahead.wait_for(self.name)  # without the lock: other threads may load theirs meanwhile
         with _lock:
@@ -119,14 +119,14 @@ class Compiled:
             return self._ready
 
     def prepare(self) -> None:
-        """Compile the function, or load it, for its one signature or for what it usually gets."""
+        """Compile the function, or load it, for its one signature or for its `usual` arguments."""
         ready = self.ready()
         if self._usual is not None and not self.is_compiled:
             ready.compile(tuple(map(ready.typeof_pyval, self._usual())))
 
     @property
     def is_kept(self) -> bool:
-        """Whether Numba's cache seems to have this function; also where it can keep none."""
+        """Whether Numba's cache seems to have this function; True also where there can be no cache."""
         from numba.core.caching import FunctionCache
 
         line = self._function.__code__.co_firstlineno
@@ -144,8 +144,8 @@ class Compiled:
 def compiled(
     kind: str | None = None, usual: Example | None = None, **options: Any
 ) -> Callable[[AnyFunction], Compiled]:
-    """Compile a function that Python calls, for one signature or for each kind of arguments it meets; of
-    these `usual` makes an example, for which another process can compile it.
+    """Compile a function that Python calls, for one signature or for each kind of arguments it gets; `usual`
+    then makes examples, for which it can be compiled beforehand.
     """
 
     def make(**how: Any) -> Any:
@@ -178,20 +178,20 @@ def helper(**options: Any) -> Any:
 
 
 def intrinsic(function: AnyFunction) -> Any:
-    """A function of the compiler that writes instructions, for compiled functions to call."""
+    """Make an intrinsic: a function that writes LLVM's instructions, for compiled functions to call."""
     return Helper(function, lambda body: _numba()[0].extending.intrinsic(body))
 
 
 def pointer(function: Compiled) -> int:
-    """The address of a function made by `pointed`, which is compiled for it."""
+    """Return the address of a function made by `pointed`, compiling it if need be."""
     return function.ready().address
 
 
 def expected() -> None:
-    """Let compiling go on without a notice: it was asked for."""
+    """Print no notice while functions compile, since the user asked for it."""
     notice = _numba()[2]
     notice.spent = notice.patience
 
 
-if hasattr(os, "register_at_fork"):  # in a child no thread of the parent gives back what it holds
+if hasattr(os, "register_at_fork"):  # a child would wait forever for a lock held by a thread of the parent
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

@@ -1,20 +1,17 @@
-"""The exponential and the logarithm for compiled loops, as straight arithmetic that becomes vector
-instructions.
-"""
+"""The exponential and the logarithm for compiled loops, as arithmetic that becomes vector instructions."""
 
 from typing import Any
 
 from .compiling import helper, intrinsic
 
-ROUND = 1.5 * 2.0**52  # added to a number, its nearest integer stands in the last bits
-TINY = -708.0  # exponents below give numbers that are not normal, and slow; they are zero here
-# of loops that call it: k is found by rounding, so sums keep their order
-EXACT = {"contract", "nsz", "arcp"}
+ROUND = 1.5 * 2.0**52  # adding it to a number puts the nearest integer into the last bits
+TINY = -708.0  # for exponents below the result is 0: it would be a subnormal number, which is slow
+EXACT = {"contract", "nsz", "arcp"}  # for loops that call it: its rounding needs sums in the order written
 
 
 @intrinsic
 def _scaled_by_bits(context: Any, p: Any, t: Any) -> Any:
-    """p 2ᵏ, k the integer in the last bits of t: added to p's exponent."""
+    """Return p 2ᵏ by adding k, the integer in the last bits of t, to p's exponent."""
     from llvmlite import ir
     from numba.core import types
 
@@ -28,7 +25,7 @@ def _scaled_by_bits(context: Any, p: Any, t: Any) -> Any:
 
 @helper(inline="always")
 def exponential(x: float) -> float:
-    """eˣ to the last bit or two, for x < 700, as straight arithmetic that becomes vector instructions."""
+    """Return eˣ to the last bit or two, for x < 700."""
     least = max(x, TINY)
     t = least * 1.4426950408889634 + ROUND  # k = round(x / log 2) is in its last bits
     k = t - ROUND
@@ -52,7 +49,7 @@ def exponential(x: float) -> float:
 
 @intrinsic
 def _split(context: Any, u: Any) -> Any:
-    """k and v of u = 2ᵏv > 0, v from √½ to √2: by u's exponent, when that of √½ is taken for zero."""
+    """Return k and v of u = 2ᵏv > 0, v from √½ to √2, from the bits of u's exponent counted from √½."""
     from llvmlite import ir
     from numba.core import types
 
@@ -71,13 +68,13 @@ def _split(context: Any, u: Any) -> Any:
 
 @helper(inline="always")
 def log_one_plus(t: float) -> float:
-    """log(1 + t) to the last digit, for t ≥ 0, by log v = 2 artanh((v - 1)/(v + 1)) of 1 + t = 2ᵏv."""
+    """Return log(1 + t) to the last digit, for t ≥ 0, by log v = 2 artanh((v - 1)/(v + 1)) of 1 + t = 2ᵏv."""
     u = 1.0 + t
     k, v = _split(u)
     f = v - 1.0
     s, h, lost = f / (2.0 + f), 0.5 * f * f, (t - (u - 1.0)) / u
     z = s * s
-    p = 0.1479819860511658591  # the best of its degree for 2 artanh
+    p = 0.1479819860511658591  # the best polynomial of its degree for 2 artanh
     p = p * z + 0.1531383769920937332
     p = p * z + 0.1818357216161805012
     p = p * z + 0.2222219843214978396

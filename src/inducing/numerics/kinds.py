@@ -1,4 +1,4 @@
-"""The types of what compiled functions get, in Numba's notation."""
+"""Types of the arguments of compiled functions, in Numba's notation."""
 
 # numbers, arrays that are only read (and may be read-only), arrays written to
 Addresses = "Array(int64, 1, 'C', True)"
@@ -8,10 +8,10 @@ Real, Int, Flag = "float64", "int64", "boolean"
 
 
 def tuple_of(*kinds: str) -> str:
-    """The type of a tuple."""
+    """Return the type of a tuple."""
     return f"Tuple(({', '.join(kinds)},))"
 
 
 def signature(result: str, *kinds: str) -> str:
-    """The type of a function."""
+    """Return the type of a function."""
     return f"{result}({', '.join(kinds)})"

@@ -1,6 +1,6 @@
 """Arithmetic on LANES numbers at a time inside compiled loops: small problems side by side, one in each lane.
 
-Arrays are flat, and a place in one is that of the first of LANES numbers.
+Arrays are flat; an index is that of the first of LANES numbers.
 """
 
 from math import sqrt
@@ -42,8 +42,8 @@ def minus_dot(context: Any, C: Any, c: Any, A: Any, a: Any, B: Any, b: Any, n: A
 
 @helper(fastmath=FAST)
 def factorise_lanes(least: np.ndarray, q: int, L: np.ndarray, x: np.ndarray) -> None:
-    """The lower triangles of LANES matrices of q + 1 rows, row by row, become their Cholesky factors, with
-    inverses on the diagonal. No pivot is below its `least`; x becomes b of each.
+    """Replace the lower triangles of LANES matrices of q + 1 rows, row by row, by their Cholesky factors with
+    the diagonal inverted; no squared pivot is below its `least`. Fill x with b of each.
     """
     for j in range(q + 1):
         row = j * (j + 1) // 2 * LANES
@@ -64,7 +64,7 @@ def factorise_lanes(least: np.ndarray, q: int, L: np.ndarray, x: np.ndarray) -> 
 
 @helper(fastmath=FAST)
 def _solve_upper(L: np.ndarray, q: int, x: np.ndarray) -> None:
-    """x becomes L⁻ᵀx, of the first q rows."""
+    """Replace x by L⁻ᵀx, of the first q rows."""
     for j in range(q - 1, -1, -1):
         row = j * (j + 1) // 2 * LANES
         for lane in range(LANES):
@@ -75,7 +75,7 @@ def _solve_upper(L: np.ndarray, q: int, x: np.ndarray) -> None:
 
 @helper(fastmath=FAST)
 def solve_lanes(L: np.ndarray, q: int, x: np.ndarray) -> None:
-    """x becomes A⁻¹x with A = LLᵀ, of the first q rows."""
+    """Replace x by A⁻¹x with A = LLᵀ, of the first q rows."""
     for j in range(q):
         row = j * (j + 1) // 2 * LANES
         minus_dot(x, j * LANES, L, row, x, 0, j)

@@ -14,14 +14,14 @@ from .arrays import Array, holds, is_numpy, is_torch, namespace, worth_compiling
 from .workers import aside, row_slices, run_over, workers_for
 
 MAX_JITTER = 1e-2  # relative to mean(diag K): beyond this the matrix is not a covariance
-FEW_PRODUCTS = 1 << 33  # multiplications that a device does in less time than it takes to ask for them twice
-ADDED_COLUMNS = 16  # columns beside a factor for what a product adds to its own: as many as keep it fast
+FEW_PRODUCTS = 1 << 33  # multiplications that a device does in less time than a second call takes
+ADDED_COLUMNS = 16  # columns beside a factor in `times_lower_plus`: as many as keep the product fast
 EPSILON = float(np.finfo(float).eps)
 ABOVE = np.triu(np.ones((48, 48), dtype=bool), 1)  # the entries above the diagonal of a small square
 
 
 def cholesky(K: Array, *, overwrite: bool = False) -> Array:
-    """The lower Cholesky factor of K, of which the lower triangle is read; `overwrite` allows K's place."""
+    """Return the lower Cholesky factor of K, of which the lower triangle is read; `overwrite` may reuse K."""
     xp, m = namespace(K), K.shape[0]
     if m == 0:
         return K
@@ -45,7 +45,7 @@ def cholesky(K: Array, *, overwrite: bool = False) -> Array:
 
 
 def _fill_above(L: np.ndarray, *, mirrored: bool = False) -> None:
-    """Make what is above the diagonal zero, or the mirror image of what is below; it may hold anything."""
+    """Set what is above the diagonal to zero, or to the mirror image of what is below."""
     for i in range(0, len(L), len(ABOVE)):
         end = i + len(ABOVE)
         square = L[i:end, i:end]
@@ -56,8 +56,8 @@ def _fill_above(L: np.ndarray, *, mirrored: bool = False) -> None:
 def cholesky_escalating(
     K: Array, jitter: float, *, what: str = "the prior covariance Kuu of the basis", try_less: bool = False
 ) -> tuple[Array, float]:
-    """(L, jitter) with L the lower factor of K + jitter mean(diag K) I; on failure jitter grows tenfold, with
-    one warning. `try_less` begins with none and with small parts of it, for a factor of nearly K itself.
+    """Return (L, jitter) with L the lower factor of K + jitter mean(diag K) I; on failure jitter grows
+    tenfold, with one warning. `try_less` first tries none and small parts of it, to factor nearly K itself.
     """
     tried = [0.0, 1e-4 * jitter, 1e-2 * jitter, jitter] if try_less else [jitter]
     while (more := max(10 * tried[-1], 1e-12)) <= MAX_JITTER:
@@ -79,14 +79,14 @@ def cholesky_escalating(
 
 
 def jittered(K: Array, jitter: float) -> Array:
-    """K + jitter mean(diag K) I."""
+    """Return K + jitter mean(diag K) I."""
     if K.shape[0] == 0 or jitter == 0:
         return K
     return plus_diagonal(K, jitter * namespace(K).linalg.trace(K) / K.shape[0])
 
 
 def plus_diagonal(M: Array, value: Array | float, *, overwrite: bool = False) -> Array:
-    """M + value I for a number, M + diag(value) for a vector; with `overwrite` in M's place."""
+    """Return M + value I for a number, M + diag(value) for a vector; with `overwrite` in M's place."""
     out = M if overwrite else M.clone() if is_torch(M) else M.copy()
     diagonal = out.diagonal() if is_torch(M) else out.reshape(-1)[:: len(M) + 1]
     diagonal += value
@@ -94,13 +94,13 @@ def plus_diagonal(M: Array, value: Array | float, *, overwrite: bool = False) ->
 
 
 def identity(like: Array) -> Array:
-    """The identity with the size, dtype and device of the square matrix `like`."""
+    """Return the identity with the size, dtype and device of the square matrix `like`."""
     return namespace(like).eye(like.shape[0], dtype=like.dtype, device=like.device)
 
 
 def shrinkage_root(Binv: Array, B: Array | None = None) -> Array:
-    """Lower U with UᵀU = I - B⁻¹, for B ⪰ I; where B⁻¹ has lost the digits from the eigenvalues of B, or of
-    B⁻¹, of which those beyond one by no more than rounding are one. Raise if B is less than I.
+    """Return a lower U with UᵀU = I - B⁻¹, for B ⪰ I. Where B⁻¹ has too few digits for Cholesky's factor, use
+    eigenvalues of B, or of B⁻¹ without B. Raise if the latter are above 1 by more than rounding.
     """
     xp = namespace(Binv)
     reverse = contiguous(xp.flip(plus_diagonal(-Binv, 1.0, overwrite=True)))
@@ -111,7 +111,7 @@ def shrinkage_root(Binv: Array, B: Array | None = None) -> Array:
             continue
     values, vectors = xp.linalg.eigh(Binv if B is None else B)
     values = 1.0 - (values if B is None else 1.0 / values)
-    # B⁻¹ of norm one has errors of ε m |B|; where that is too much to tell, of a hundredth at most
+    # B⁻¹ of norm one has errors of ε m |B|; where these are too large to judge by, one of 0.01 is allowed
     rounding = EPSILON * len(values) / max(1.0 - float(xp.max(values)), EPSILON)
     if B is None and float(xp.min(values)) < -min(rounding, 1e-2):
         raise FactorisationError("a matrix is not positive semi-definite")
@@ -121,7 +121,7 @@ def shrinkage_root(Binv: Array, B: Array | None = None) -> Array:
 
 
 def solve_lower(L: Array, B: Array, *, transposed: bool = False) -> Array:
-    """L⁻¹B, or L⁻ᵀB."""
+    """Return L⁻¹B, or L⁻ᵀB."""
     if L.shape[0] == 0:
         return B
     if is_numpy(L):
@@ -141,7 +141,7 @@ def solve_lower(L: Array, B: Array, *, transposed: bool = False) -> Array:
 
 
 def inverse_lower(L: Array) -> Array:
-    """L⁻¹, explicitly: multiplying n rows by it is 3-5 times faster than n triangular solves."""
+    """Return L⁻¹, explicitly: multiplying n rows by it is 3-5 times faster than n triangular solves."""
     m = L.shape[0]
     if m == 0:
         return L
@@ -157,8 +157,8 @@ def inverse_lower(L: Array) -> Array:
 
 
 def information_factors(G: Array, b: Array) -> tuple[Array, Array, Array, Array]:
-    """B = I + G, its Cholesky factor LB, LB⁻¹ and w = B⁻¹b, where G (m, m), of which the lower triangle is
-    read, is ΦΠΦᵀ and b (m, p) is ΦΠy. With Π ≥ 0 the eigenvalues of B are at least 1: it needs no jitter.
+    """Return B = I + G, its Cholesky factor LB, LB⁻¹ and w = B⁻¹b from the lower triangle of G = ΦΠΦᵀ (m, m)
+    and b = ΦΠy (m, p). With Π ≥ 0 the eigenvalues of B are at least 1: it needs no jitter.
     """
     B = plus_diagonal(from_lower(G), 1.0, overwrite=True)
     LB = cholesky(B)
@@ -167,7 +167,7 @@ def information_factors(G: Array, b: Array) -> tuple[Array, Array, Array, Array]
 
 
 def information_factors_of_root(R: Array, p: int) -> tuple[Array, Array, Array, Array]:
-    """The same from the triangle R of [Φᵀ y]√Π with p columns y: half of the digits that squares need."""
+    """Return `information_factors` from the triangle R of [Φᵀ y]√Π, p columns y: it loses fewer digits."""
     xp, m = namespace(R), R.shape[1] - p
     R = triangle(R, xp.eye(m, m + p, dtype=R.dtype, device=R.device), beside=p)[:m]
     LB = contiguous(R[:, :m].T)
@@ -176,9 +176,9 @@ def information_factors_of_root(R: Array, p: int) -> tuple[Array, Array, Array, 
 
 
 def triangle(*matrices: Array, beside: int = 0) -> Array:
-    """The upper triangle R, its diagonal not negative, with RᵀR = Σ MᵀM over matrices of as many columns. The
-    longest rows come first, the last columns `beside` not counted: rounding then stays with each row, and
-    large numbers beside rows of zeros do not spill into others [Cox and Higham 1998].
+    """Return the upper triangle R, its diagonal not negative, with RᵀR = Σ MᵀM over matrices of equal width.
+    Rows are sorted by their largest entry outside the last columns `beside`: rounding then stays with each
+    row, and large numbers beside rows of zeros do not spill into others [Cox and Higham 1998].
     """
     xp = namespace(matrices[0])
     M = xp.concat(list(matrices), axis=0)
@@ -188,7 +188,7 @@ def triangle(*matrices: Array, beside: int = 0) -> Array:
 
 
 def log_det_from_factor(L: Array) -> Array:
-    """log |L Lᵀ|."""
+    """Return log |L Lᵀ|."""
     xp = namespace(L)
     return 2.0 * xp.sum(xp.log(xp.linalg.diagonal(L)))
 
@@ -198,7 +198,7 @@ def _fits_blas(*arrays: Array) -> bool:
 
 
 def times_lower(A: Array, T: Array, *, transposed: bool = False, out: Array | None = None) -> Array:
-    """A T, or A Tᵀ, for a lower triangular T; overwrites A on the CPU, fills `out` elsewhere. A (c, m)."""
+    """Return A T, or A Tᵀ, for a lower triangular T; overwrite A on the CPU, else fill `out`. A (c, m)."""
     if not _fits_blas(A, T):
         return _times_lower_in_blocks(A, T, transposed, namespace(A).empty_like(A) if out is None else out)
     if A.size:
@@ -207,7 +207,7 @@ def times_lower(A: Array, T: Array, *, transposed: bool = False, out: Array | No
 
 
 def lower_times(T: Array, A: Array, *, transposed: bool = False) -> Array:
-    """T A, or TᵀA, for a lower triangular T; overwrites A on the CPU. T (c, c), A (c, m)."""
+    """Return T A, or TᵀA, for a lower triangular T; overwrite A on the CPU. T (c, c), A (c, m)."""
     if not _fits_blas(A, T):
         return (T.T if transposed else T) @ A
     if A.size:
@@ -216,14 +216,14 @@ def lower_times(T: Array, A: Array, *, transposed: bool = False) -> Array:
 
 
 def _edges(m: int, A: Array) -> list[tuple[int, int]]:
-    """Block boundaries of a triangle that meets A: enough to skip most zeros, large enough to be fast."""
+    """Return block boundaries of a triangle that multiplies A: enough to skip most zeros, few for speed."""
     blocks = min(8, max(1, m // 128)) if is_numpy(A) or A.shape[0] * m * m > FEW_PRODUCTS else 1
     cuts = [m * i // blocks for i in range(blocks + 1)]
     return list(zip(cuts[:-1], cuts[1:], strict=True))
 
 
 def _times_lower_in_blocks(A: Array, T: Array, transposed: bool, out: Array) -> Array:
-    """A T without a triangular product of the library: skip the blocks of T that are zero."""
+    """Fill `out` with A T where no library has triangular products: skip the blocks of T that are zero."""
     xp, edges = namespace(A), _edges(T.shape[1], A)
     right = T.T if transposed else T
     if is_torch(A) and len(edges) > 1:
@@ -238,24 +238,24 @@ def _times_lower_in_blocks(A: Array, T: Array, transposed: bool, out: Array) -> 
 
 
 def room_beside(A: Array, columns: int) -> Array | None:
-    """An array like A with room beside it for `times_lower_plus`; None where that would not pay."""
+    """Return an array for A and further columns for `times_lower_plus`; None where that would not pay."""
     if not is_torch(A) or columns > ADDED_COLUMNS or len(_edges(A.shape[1], A)) == 1:
         return None
     return A.new_empty((A.shape[0], A.shape[1] + ADDED_COLUMNS))
 
 
 def times_lower_plus(A: Array, T: Array, room: Array | None, V: Array, B: Array) -> Array:
-    """A T + V B for a lower triangular T; overwrites A on the CPU. A (c, m) is in `room_beside`, or alone."""
+    """Return A T + V B for a lower triangular T; overwrites A on the CPU. A (c, m) is in `room`, if any."""
     if room is None:
         return add_product(times_lower(A, T), V, B)
-    p, m = B.shape  # as [A, V] [T; B]: what is added later costs one more pass over the result
+    p, m = B.shape  # as [A, V] [T; B], since adding later costs one more pass over the result
     room[:, m : m + p], room[:, m + p :] = V, 0.0
     right = namespace(A).concat([T, B, T.new_zeros((ADDED_COLUMNS - p, m))])
     return _times_lower_in_blocks(room, right, False, A.new_empty((A.shape[0], m)))
 
 
 def add_gram(G: Array, A: Array, sign: float = 1.0) -> Array:
-    """G + sign AᵀA, in the lower triangle alone; `from_lower` completes it. Overwrites G. A (c, m)."""
+    """Return G + sign AᵀA, in the lower triangle alone; `from_lower` completes it. Overwrites G. A (c, m)."""
     if A.shape[0] == 0:
         return G
     if not _fits_blas(G, A):
@@ -265,7 +265,7 @@ def add_gram(G: Array, A: Array, sign: float = 1.0) -> Array:
 
 
 def add_outer(G: Array, A: Array, sign: float = 1.0) -> Array:
-    """G + sign AAᵀ, in the lower triangle alone. Overwrites G. A (c, m), G (c, c)."""
+    """Return G + sign AAᵀ, in the lower triangle alone. Overwrites G. A (c, m), G (c, c)."""
     if not _fits_blas(G, A):
         return add_symmetric_product(G, A.T, A.T, sign)
     if A.size:
@@ -274,7 +274,7 @@ def add_outer(G: Array, A: Array, sign: float = 1.0) -> Array:
 
 
 def add_weighted_gram(G: Array, A: Array, weights: Array, scratch: Array | None = None) -> Array:
-    """G + Aᵀ diag(weights) A in the lower triangle, weights of either sign. Overwrites G and `scratch`."""
+    """Return G + Aᵀ diag(weights) A, lower triangle, weights of either sign. Overwrites G and `scratch`."""
     if not _fits_blas(G, A):
         return add_symmetric_product(G, A * weights[:, None], A)
     if scratch is None:
@@ -293,7 +293,7 @@ def add_weighted_gram(G: Array, A: Array, weights: Array, scratch: Array | None 
 def scaled_sum_and_gram(
     A: Array, a: Array, B: Array, b: Array, G: Array, scratch: Array | None, out: Array | None = None
 ) -> tuple[Array, Array]:
-    """diag(a) A + diag(b) B, in A's memory or in `out`, and G - Bᵀ diag(b) B as by `add_weighted_gram`."""
+    """Return diag(a) A + diag(b) B, in A or in `out`, and G - Bᵀ diag(b) B as by `add_weighted_gram`."""
     if is_numpy(A):
         A *= a[:, None]
         A += np.multiply(b[:, None], B, out=scratch)
@@ -308,14 +308,14 @@ def scaled_sum_and_gram(
 
 
 def add_symmetric_product(G: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
-    """G + sign AᵀB, known to be symmetric, in the lower triangle (and some of the upper). Overwrites G."""
+    """Return G + sign AᵀB, which is symmetric, in the lower triangle and some of the upper. Overwrites G."""
     for lo, hi in _edges(G.shape[0], A):
         add_product(G[lo:, lo:hi], A[:, lo:].T, B[:, lo:hi], sign)
     return G
 
 
 def add_product(C: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
-    """C + sign A B, in C's memory."""
+    """Return C + sign A B, in C's memory."""
     if is_torch(C):
         return C.addmm_(A, B, alpha=sign)
     if is_numpy(C) and blas.gemm(C, A, B, sign):
@@ -325,7 +325,7 @@ def add_product(C: Array, A: Array, B: Array, sign: float = 1.0) -> Array:
 
 
 def from_lower(G: Array) -> Array:
-    """The symmetric matrix whose lower triangle is G's."""
+    """Return the symmetric matrix whose lower triangle is G's."""
     if is_numpy(G):
         out = G.copy()
         _fill_above(out, mirrored=True)
@@ -335,7 +335,7 @@ def from_lower(G: Array) -> Array:
 
 
 def gram(A: Array) -> Array:
-    """AᵀA, symmetric."""
+    """Return AᵀA, symmetric."""
     m = A.shape[1]
     workers = workers_for(A.shape[0] * m * m) if is_numpy(A) else 1
     G = zeros_like_rows((m, m), A)
@@ -350,13 +350,13 @@ def gram(A: Array) -> Array:
 
 
 def congruence(M: Array, T: Array) -> Array:
-    """TᵀMT for a symmetric M and a lower triangular T."""
+    """Return TᵀMT for a symmetric M and a lower triangular T."""
     half = times_lower_on_all_cores(M.copy() if is_numpy(M) else M, T)  # M T
     return times_lower_on_all_cores(contiguous(half.T), T)
 
 
 def times_lower_on_all_cores(A: Array, T: Array) -> Array:
-    """`times_lower` for one large A: its rows are shared out. Overwrites A on the CPU."""
+    """Return A T, with the rows of one large A shared out to all cores. Overwrites A on the CPU."""
     workers = workers_for(A.shape[0] * A.shape[1] ** 2) if _fits_blas(A, T) else 1
     if workers == 1:
         return times_lower(A, T)
@@ -370,19 +370,19 @@ def times_lower_on_all_cores(A: Array, T: Array) -> Array:
 
 
 def contiguous(A: Array) -> Array:
-    """A in C order, which BLAS needs; a no-op off the CPU."""
+    """Return A in C order, which BLAS needs; a no-op off the CPU."""
     return np.ascontiguousarray(A) if is_numpy(A) else A
 
 
 def row_squares(A: Array) -> Array:
-    """Σⱼ Aᵢⱼ² of each row."""
+    """Return Σⱼ Aᵢⱼ² of each row."""
     if is_numpy(A):
         return np.vecdot(A, A)
     return namespace(A).linalg.vector_norm(A, axis=1) ** 2  # one pass, no temporary
 
 
 def row_dots(A: Array, B: Array) -> Array:
-    """Σⱼ Aᵢⱼ Bᵢⱼ of each row."""
+    """Return Σⱼ Aᵢⱼ Bᵢⱼ of each row."""
     if is_numpy(A):
         return np.vecdot(A, B)
     return namespace(A).sum(A * B, axis=1)

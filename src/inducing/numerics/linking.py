@@ -1,10 +1,10 @@
-"""Compiler pipelines for Numba that compile in about half the time: first calls wait for them.
+"""Compiler pipelines for Numba that halve the time to compile, for which first calls wait.
 
 Numba optimises every function by itself, and again as a part of each that calls it. Here a helper is only
 translated; a function that Python calls gets private copies of its helpers and is optimised once, so that the
-same code runs in a process that compiled it and in one that found it in the cache. Numba finds out anew what
-an operator does wherever one stands, and compares all options of two functions for that: here both are
-remembered. And it hands a tuple on as all numbers of all its arrays: a `Handed` one goes by its address.
+same code runs in a process that compiled it and in one that found it in the cache. Numba resolves an operator
+anew wherever it stands, and compares all options of two functions for that: here both are remembered. And it
+passes a tuple as all numbers of all its arrays: a `Handed` one is passed by its address.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .compiling import name_of
 
 OPERATORS = {function for function in vars(operator).values() if callable(function)}
 ARGUMENTS = types.Number, types.Boolean, types.Array, types.SliceType, types.BaseAnonymousTuple
-HAS_LOC, LOCK = "_has_loc", "_lock"  # a function and an object of Numba's and LLVM's own
+HAS_LOC, LOCK = "_has_loc", "_lock"  # a private function of Numba and a private object of llvmlite
 PALETTE = SimpleNamespace(**dict.fromkeys("code errmsg filename indicate highlight reset".split(), str))
 LONG_HELPER = 600  # instructions, as Numba writes them, from which a helper is not copied into its callers
 _resolve, _resolved = BaseFunction.get_call_type, dict[Any, Any]()
@@ -53,7 +53,7 @@ class _Part(codegen.JITCodeLibrary):
 
     def get_pointer_to_function(self, name: str) -> int:
         self._ensure_finalized()
-        return 0  # for none
+        return 0  # there is none
 
     @property
     def codegen(self) -> Any:
@@ -64,8 +64,8 @@ class _Part(codegen.JITCodeLibrary):
 
 
 class _Whole(codegen.JITCodeLibrary):
-    """The code of a function, with copies of its helpers that are its own: long ones stay functions, since
-    one that holds all of them takes LLVM twice the time, and a call is nothing beside what they do.
+    """The code of a function with its own copies of its helpers. Long ones are not inlined: it would take
+    LLVM twice the time, and the time of a call is nothing beside that of a long helper.
     """
 
     def _optimize_final_module(self) -> None:
@@ -89,7 +89,7 @@ class _Options(Flags):
     __slots__ = ()
 
     def __hash__(self) -> int:
-        return 1  # Numba's own is that of the options' names, the same for all
+        return 1  # Numba's own hashes the options' names, which are the same for all
 
     def __eq__(self, other: object) -> bool:
         return self.chosen() == other.chosen() if isinstance(other, _Options) else super().__eq__(other)
@@ -99,40 +99,38 @@ class _Options(Flags):
 
 
 def _remembered(function: Any, context: Any, args: Any, named: Any) -> Any:
-    """The types that an operator has for plain arguments: looked for once, not wherever it stands."""
+    """Return the type of a call; that of an operator on plain arguments is resolved only once."""
     plain = not named and function.typing_key in OPERATORS
-    plain = plain and all(isinstance(kind, ARGUMENTS) for kind in args)
-    found = _resolved.get((function, args)) if plain else None
-    if found is None:
-        found = _resolve(function, context, args, named)
-        if plain:
-            _resolved[function, args] = found
-    return found
+    if not plain or not all(isinstance(kind, ARGUMENTS) for kind in args):
+        return _resolve(function, context, args, named)
+    if _resolved.get((function, args)) is None:
+        _resolved[function, args] = _resolve(function, context, args, named)
+    return _resolved[function, args]
 
 
 def _plain(kind: Any) -> Any:
-    """The type without what is literal or read-only."""
+    """Return a type that is neither literal nor read-only."""
     kind = types.unliteral(kind)
     return kind.copy(readonly=False) if isinstance(kind, types.Array) and not kind.mutable else kind
 
 
 def shared(helper: Any) -> Any:
-    """The helper, compiled once for arguments that differ only in what is literal or read-only."""
+    """Return the helper, to be compiled once for arguments that differ only in being literal or read-only."""
     own = helper.get_call_template
     helper.get_call_template = lambda args, named: own([_plain(kind) for kind in args], named)
     return helper
 
 
 def _without_unrolling(machine: Any, opt: int, loop_vectorize: bool, slp_vectorize: bool) -> Any:
-    """LLVM's passes without copies of what loops do: these took a quarter of its time, and gain nothing."""
+    """Return LLVM's passes without unrolling loops, which took a quarter of its time and gains nothing."""
     tuning = llvm.create_pipeline_tuning_options(opt)
     tuning.loop_vectorization, tuning.slp_vectorization = loop_vectorize, slp_vectorize
     tuning.loop_unrolling = False
     return llvm.create_pass_builder(machine, tuning)
 
 
-# while this package's own functions are compiled Numba does not do again and again what need not be: look for
-# an operator and at a signature, colour messages that nobody will see, and tell of every call of LLVM
+# changes to Numba while this package's own functions are compiled: it need not resolve an operator again and
+# again, look at signatures, colour messages that nobody will see, or report every call of LLVM
 QUICK: list[tuple[Any, str, Any]] = [
     (codegen, "create_pass_builder", _without_unrolling),
     (BaseFunction, "get_call_type", _remembered),
@@ -144,7 +142,7 @@ QUICK = [change for change in QUICK if hasattr(*change[:2])]  # not all versions
 
 
 class Handed(types.NamedTuple):
-    """The type of a named tuple that is handed on by its address; caches on disk know it by this name."""
+    """The type of a named tuple that is passed by its address; caches on disk know it by this name."""
 
 
 @register_model(Handed)
@@ -161,7 +159,7 @@ class _HandedModel(PrimitiveModel):
 
 @cache
 def _offsets(kind: Any) -> list[int]:
-    """The places of the parts, and the end of the last one, in bytes: numbers take eight."""
+    """Return the places of the parts, and the end of the last one, in bytes: numbers take eight."""
     words = [5 + 2 * part.ndim if isinstance(part, types.Array) else 1 for part in kind.types]
     return [8 * place for place in accumulate(words, initial=0)]
 
@@ -180,7 +178,7 @@ def _part(context: Any, builder: Any, kind: Any, address: Any, name: str) -> Any
 
 @unbox(Handed)
 def _structure(kind: Any, given: Any, c: Any) -> Any:
-    """The structure of a Python tuple, which has as many parts as its class says."""
+    """Write a Python tuple, which has as many parts as its class says, into a structure."""
     room = cgutils.alloca_once(c.builder, ir.IntType(64), _offsets(kind)[-1] // 8)
     address, wrong, cleanups = c.builder.bitcast(room, cgutils.voidptr_t), cgutils.false_bit, []
     for i, part in enumerate(kind.types):
@@ -192,7 +190,7 @@ def _structure(kind: Any, given: Any, c: Any) -> Any:
 
 
 def hold(named: type) -> None:
-    """Let compiled functions get tuples of this class by address, compiled once for read-only parts, too."""
+    """Pass tuples of this class to compiled functions by address, of one type whether read-only or not."""
 
     def kind_of(value: Any, c: Any) -> Handed:
         return Handed([_plain(typeof_impl(part, c)) for part in value], named)
@@ -215,7 +213,7 @@ class WholeCompiler(Compiler):
 
     def _compile_core(self) -> Any:
         before, collects = [getattr(place, name) for place, name, _ in QUICK], gc.isenabled()
-        gc.disable()  # which would look a hundred times through all that Numba builds up, and find little
+        gc.disable()  # it would search all that Numba builds up a hundred times, and find little
         try:
             for place, name, value in QUICK:  # by one thread
                 setattr(place, name, value)
@@ -234,7 +232,7 @@ class PartCompiler(WholeCompiler):
 
 
 class Notice(event.Listener):
-    """Says once on stderr that functions of this package are being compiled, when that takes long."""
+    """A listener that says once on stderr that functions of this package are compiled, if that takes long."""
 
     def __init__(self, text: str, patience: float) -> None:
         self.text, self.patience = text, patience
@@ -243,7 +241,7 @@ class Notice(event.Listener):
 
     def on_start(self, event: Any) -> None:
         dispatcher = event.data["dispatcher"]
-        if self._is_ours(event) and dispatcher.stats.cache_path:  # it has a cache, and was not there
+        if self._is_ours(event) and dispatcher.stats.cache_path:  # it has a cache, but was not in it
             ahead.missed(name_of(dispatcher.py_func))
         if self.open == 0 and self._is_ours(event) and self.spent < self.patience:
             self.began = time.monotonic()

@@ -1,6 +1,4 @@
-"""The small share of k(x, x) on the diagonal of a Gram matrix that keeps a factor built function by function
-above rounding.
-"""
+"""Nuggets: small shares of k(x, x) on the diagonal of a Gram matrix, against rounding in its factor."""
 
 from contextlib import suppress
 
@@ -13,7 +11,7 @@ FINEST = 10.0  # nuggets: the smallest share of k(x, x) that rounding leaves a m
 
 
 def nugget(m: int) -> float:
-    """The share of k(x, x) that the diagonal of a Gram matrix gets against rounding, after m other functions.
+    """Return the share of k(x, x) that the diagonal gets against rounding at a function after m others.
 
     A factor built function by function is that of K + E, where rounding makes E: |E|₂ was 0.13 ε m k(x, x) at
     most, up to m = 2000. With more than that on the diagonal the factor's matrix stays above K, and
@@ -23,20 +21,20 @@ def nugget(m: int) -> float:
 
 
 def beyond_rounding(gamma: float, nu: float, squares: float) -> bool:
-    """Whether γ, what the basis leaves of k(x, x), is by half or more f's own: of γ = (ê, -1)ᵀ(K + N)(ê, -1),
-    ê = (K + N)⁻¹k_u, the part ν(1 + Σ ê_j² k_jj/k(x, x)) comes from the nuggets N. `squares` is that sum.
+    """Return whether at most half of γ, what the basis leaves of k(x, x), is due to the nuggets N: in
+    γ = (ê, -1)ᵀ(K + N)(ê, -1), ê = (K + N)⁻¹k_u, they add ν(1 + Σ ê_j² k_jj/k(x, x)). `squares` is that sum.
     """
     return gamma > 2.0 * nu * (1.0 + squares)
 
 
 def with_nugget(K: np.ndarray) -> np.ndarray:
-    """K with the nugget of each function on its diagonal."""
+    """Return K with the nugget of each function on its diagonal."""
     return plus_diagonal(K, EPSILON * (8 + np.arange(len(K))) * np.diagonal(K))
 
 
 def independent_rows(K: np.ndarray, span: float) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of K that are not, up to a share `span` of their diagonal, in the span of those before them,
-    and the lower factor of K at these rows. [004 eq. C.6]
+    """Return the rows of K that are, by more than a share `span` of their diagonal, independent of those
+    before them, and the lower factor of K at these rows. [004 eq. C.6]
     """
     m = len(K)
     with suppress(FactorisationError):

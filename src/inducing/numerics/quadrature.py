@@ -1,9 +1,9 @@
 """Averages over f ~ N(mean, var), tilted by p(y|f)^a or not, for all rows at once.
 
-Where it is known how p bends, few nodes a row do: the trapezoidal rule converges exponentially for an
-integrand that is analytic and vanishes at both ends. f is a function of u whose slope follows two scales:
-√var, and the distance to the place where log p bends, its `Feature`. So thirty or so nodes do where one scale
-would need thousands. Any other p is averaged by panels, which are cut until two rules agree on them.
+Where it is known how p bends, about thirty nodes a row are enough: the trapezoidal rule converges
+exponentially for an integrand that is analytic and vanishes at both ends. It steps in u, and the slope of
+f(u) follows two scales, √var and the distance to the place where log p bends, its `Feature`; with one scale
+it would take thousands of nodes. Any other p is averaged by panels, which are cut until two rules agree.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,15 +16,15 @@ from ..errors import NonFiniteError
 from .arrays import Array, asarray_like, is_numpy, namespace, to_numpy
 from .special import log_sigmoid
 
-FAR = 34.0  # nats below the largest, where nothing counts any more
+FAR = 34.0  # nats below the largest integrand, from which on it is negligible
 ROUNDED = 1e11  # log averages beyond have no digits left for the weights
-NEAR = 8.0  # nats that p at the mean may lie below its largest before the window is looked for
-CURVED, PEAKED = 0.3, 0.2  # steps of u, at most, where f follows a feature without and with a peak
-STRAIGHT = 0.62  # step of t = (f - mean)/√var, at most, where it does not; and in units of the peak
-CLEAR = 0.15  # step of f, at most, in units of the distance to the nearest singularity
-FEWEST, MANY, MOST_NODES = 32, 96, 4096  # nodes: at least; from where a closer window pays; at most
-COARSE = 17  # nodes that look for the window, in u and in t
-WINDOW_ROUNDS = 60  # of looking, at most
+NEAR = 8.0  # nats that p at the mean may lie below its largest before the window is searched for
+CURVED, PEAKED = 0.3, 0.2  # largest steps of u, where f follows a feature without and with a peak
+STRAIGHT = 0.62  # largest step of t = (f - mean)/√var, where it does not; and in units of the peak
+CLEAR = 0.15  # largest step of f in units of the distance to the nearest singularity
+FEWEST, MANY, MOST_NODES = 32, 96, 4096  # nodes: the fewest; above which a closer window pays; the most
+COARSE = 17  # nodes for the search of the window, in u and in t
+WINDOW_ROUNDS = 60  # of this search, at most
 ENTRIES = 1 << 16, 1 << 22  # rows × nodes at a time, in NumPy and elsewhere
 INFINITE = float("inf")
 
@@ -53,22 +53,22 @@ EDGES = np.concatenate(
     [-(10.0 ** np.arange(8, 1, -1)), np.sinh(np.linspace(-4.4, 4.4, 25)), 10.0 ** np.arange(2, 9)]
 )
 SPLITTING_ROUNDS = 80
-PANELS_TOGETHER = 1 << 16  # at a time beyond four times the first ones, for functions that no panel resolves
+PANELS_TOGETHER = 1 << 16  # and four times the first ones at most, for functions that no panel resolves
 ROWS_TOGETHER = 2048, 1 << 15  # at a time, in NumPy and elsewhere
 ACCURACY = 1e-10  # of the 7-point rule on a panel, relative to the whole; the 15-point rule is far better
 
 
 @cache
 def hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Hermite nodes and weights of averages over N(0, 1), without a tilt. (count,) each"""
+    """Return Gauss-Hermite nodes and weights of averages over N(0, 1), without a tilt. (count,) each"""
     t, weight = np.polynomial.hermite_e.hermegauss(count)
     return t, weight / np.sum(weight)
 
 
 @cache
 def equal_steps(shift: float, step: float) -> tuple[np.ndarray, np.ndarray]:
-    """Equidistant nodes and weights of averages over N(0, 1), of functions that may grow as exp(-shift t) to
-    the left: for smooth ones fewer than Gauss and Hermite need. (k,) each
+    """Return equidistant nodes and weights of averages over N(0, 1) of functions that may grow as
+    exp(-shift t) to the left: for smooth ones fewer than Gauss-Hermite needs. (k,) each
     """
     t = np.arange(-8.0 - shift, 8.0, min(step, 0.7))
     weight = np.exp(-0.5 * t * t)
@@ -86,10 +86,10 @@ class Tilted(NamedTuple):
 class Feature(NamedTuple):
     """The place where a·log p(y|f) bends as a function of f, and its scale. (n,) each, or one for all rows
 
-    `centre` is where it is within a nat or so of its largest, `width` how far it has no singularity there in
-    the complex plane; `peak` is the standard deviation of the Gaussian that p^a is like there, if it is. Away
+    At `centre` it is within a nat or so of its largest, and the nearest singularity in the complex plane is
+    `width` away; `peak` is the standard deviation of the Gaussian that p^a resembles there, if it does. Away
     from the centre it may bend on a scale that grows with the distance, up to `left` and `right` on the two
-    sides: 1 where a factor exp(-exp f) is a wall on the right. What bends more is given a `fine` below 1.
+    sides: 1 where a factor exp(-exp f) is a wall on the right. `fine` below 1 makes the steps finer.
     """
 
     centre: Array | float
@@ -101,7 +101,7 @@ class Feature(NamedTuple):
 
 
 class WeightedNodes(NamedTuple):
-    """Nodes of some rows, and their weights under the normalised N(f; mean, var) p(y|f)^a."""
+    """Nodes for some rows, and their weights under the normalised N(f; mean, var) p(y|f)^a."""
 
     rows: Any  # a slice, or the numbers of the rows. (k,)
     t: Array  # (k, j): (f - mean)/√var
@@ -116,7 +116,7 @@ OfRows = Callable[[Any, Array], Any]  # (rows, f (k, j)) -> one or several array
 def nodes(
     functions: OfRows, log_density: OfRows, mean: Array, var: Array, feature: Feature, power: float
 ) -> Iterator[WeightedNodes]:
-    """Nodes and weights, some rows at a time; `functions` gives log p(y|f) and what is to be averaged."""
+    """Yield nodes and weights, some rows at a time; `functions` gives log p(y|f) and what to average."""
     xp = namespace(mean)
     grid = _Grid(mean, xp.sqrt(var), feature)
     plan = _plan(grid, log_density, power)
@@ -138,7 +138,7 @@ class _Grid:
 
         f = centre + R log(1 + w e^u / R) - L log(1 + w e^-u / L)
 
-    is centre + 2w sinh u near the centre, and goes on straight with slopes R and L of the order of √var.
+    is centre + 2w sinh u near the centre, and far away straight with slopes R and L of the order of √var.
     """
 
     def __init__(self, mean: Array, scale: Array, feature: Feature) -> None:
@@ -158,14 +158,14 @@ class _Grid:
         return self.mean[rows][:, None] + self.scale[rows][:, None] * t
 
     def map(self, rows: Any, u: Array) -> tuple[Array, Array]:
-        """t and dt/du. (k, j) each"""
+        """Return t and dt/du. (k, j) each"""
         right, right_slope = _softplus(u + self.log_right[rows][:, None])
         left, left_slope = _softplus(self.log_left[rows][:, None] - u)
         R, L = self.right[rows][:, None], self.left[rows][:, None]
         return self.offset[rows][:, None] + R * right - L * left, R * right_slope + L * left_slope
 
     def inverse(self, rows: Any, t: Array) -> Array:
-        """u of t, or a little farther from 0. (k,)"""
+        """Return u of t, or a little farther from 0. (k,)"""
         xp = namespace(t)
         x = t - self.offset[rows]
         R, L, log_R, log_L = self.right[rows], self.left[rows], self.log_right[rows], self.log_left[rows]
@@ -180,7 +180,7 @@ class _Grid:
 
 
 def _softplus(x: Array) -> tuple[Array, Array]:
-    """log(1 + exp x) = -log σ(-x) and its derivative."""
+    """Return log(1 + exp x) = -log σ(-x) and its derivative."""
     value, _, slope = log_sigmoid(-x)
     return -value, slope
 
@@ -202,7 +202,7 @@ def _plan(grid: _Grid, log_density: OfRows, power: float) -> _Plan:
     value = power * log_density(everything, xp.stack([grid.centre, grid.mean], axis=1))
     gap = xp.maximum(value[:, 0] - value[:, 1], 0.0) + 1.0
     gap = xp.where(gap < 1e100, gap, 1e100)  # p may be 0 at the mean
-    # beyond, the prior of the largest p is nothing beside p at the mean, or at the centre
+    # farther out, the prior times the largest p is negligible beside p at the mean, or at the centre
     high = xp.sqrt(2.0 * FAR + xp.minimum(2.0 * gap, grid.offset**2 + 4.0))
     low = -high
     plan = _nodes_needed(grid, everything, low, high)
@@ -221,7 +221,7 @@ def _plan(grid: _Grid, log_density: OfRows, power: float) -> _Plan:
 
 
 def _sizes(grid: _Grid, rows: Any, low: Array, high: Array) -> tuple[Array, Array]:
-    """The lengths of windows, of t and of u. (k,) each"""
+    """Return the lengths of windows in t and in u. (k,) each"""
     return high - low, grid.inverse(rows, high) - grid.inverse(rows, low)
 
 
@@ -244,7 +244,7 @@ def _nodes_needed(grid: _Grid, rows: Any, low: Array, high: Array) -> _Plan:
 def _closer(
     grid: _Grid, log_density: OfRows, power: float, rows: Array, low: Array, high: Array
 ) -> tuple[Array, Array]:
-    """Windows of t cut to where the integrand counts on a few coarse nodes, and one node more. (k,) each"""
+    """Return windows of t cut to the coarse nodes where the integrand counts, and one node more. (k,) each"""
     xp = namespace(low)
     part, near = (asarray_like(np.linspace(*ends), low) for ends in ((0.0, 1.0, COARSE), (-2.0, 2.0, 5)))
     u_low, u_high = grid.inverse(rows, low)[:, None], grid.inverse(rows, high)[:, None]
@@ -263,7 +263,7 @@ def _closer(
 
 
 def _chunks(plan: _Plan, like: Array) -> Iterator[tuple[bool, int, Any]]:
-    """Groups of rows with equal plans: whether they are straight, the number of their nodes, the rows."""
+    """Yield groups of rows with equal plans: whether they are straight, their number of nodes, the rows."""
     xp = namespace(like)
     key = xp.where(plan.straight, -plan.count, plan.count)
     kinds = xp.unique_values(key).tolist()
@@ -284,7 +284,7 @@ LogDensity = Callable[[Array, Array], Array]  # log p(y|f) of arrays that broadc
 def tilted_by_quadrature(
     log_density: LogDensity, y: Array, mean: Array, var: Array, landmarks: Array | None, power: float
 ) -> Tilted:
-    """The average of p(y|f)^power, or of log p(y|f) if power = 0, and its derivatives q, r. (n,) each
+    """Return log⟨p(y|f)^power⟩, or ⟨log p(y|f)⟩ if power = 0, and its derivatives q, r. (n,) each
 
     q = (E f - mean)/var and r = (Var f - var)/var² from the moments of what p^power makes of N(mean, var).
     Panels are cut in two until the 7-point Gauss and the 15-point Kronrod rule agree on each of them.
@@ -365,7 +365,7 @@ def _panels(
 
 
 def _tilted(panels: Panels, scale: Array) -> Tilted:
-    """log of the mass, q and r from the moments."""
+    """Return the log of the mass, and q and r from the moments."""
     xp, n = namespace(scale), scale.shape[0]
     row, t = panels.row, panels.t
     shift = xp.where(xp.isfinite(panels.top), panels.top, 0.0)
@@ -380,7 +380,7 @@ def _tilted(panels: Panels, scale: Array) -> Tilted:
 
 
 def _expected(panels: Panels, scale: Array) -> Tilted:
-    """The average of log p, and q and r from its products with the polynomials of Hermite."""
+    """Return the average of log p, and q and r from its products with Hermite polynomials."""
     xp, n = namespace(scale), scale.shape[0]
     row, t = panels.row, panels.t
     weight = xp.exp(-0.5 * t * t) * panels.half[:, None] * asarray_like(KRONROD / np.sqrt(2.0 * np.pi), scale)
@@ -394,12 +394,12 @@ def _expected(panels: Panels, scale: Array) -> Tilted:
 
 
 def sum_rows(row: Array, values: Array, n: int) -> Array:
-    """The sums of the values of each row. (n,)"""
+    """Return the sum of the values of each row. (n,)"""
     return namespace(values).bincount(row, weights=values, minlength=n)
 
 
 def _largest(row: Array, values: Array, like: Array) -> Array:
-    """The largest value of each row, -∞ where there is none. (n,)"""
+    """Return the largest value of each row, -∞ where there is none. (n,)"""
     xp = namespace(values)
     order = xp.argsort(values)
     order = order[xp.argsort(row[order], stable=True)]

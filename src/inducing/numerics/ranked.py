@@ -1,4 +1,4 @@
-"""Continuous ranked probability scores, ∫ (F(x) - 1{y ≤ x})² dx, of cumulative probabilities F."""
+"""Continuous ranked probability scores (CRPS), ∫ (F(x) - 1{y ≤ x})² dx, of cumulative probabilities F."""
 
 from collections.abc import Callable
 
@@ -7,21 +7,21 @@ import numpy as np
 from ..metrics import crps_losses
 
 SCORE_PANELS, PANEL_NODES = 10, np.polynomial.legendre.leggauss(8)
-LONGEST_TAIL = 24  # asinh of the farthest place looked at, in quarters of the distribution
-LEFT_OUT_TAIL = 1e-10  # of the integral that is left out
-ONE_BY_ONE, BLOCK_SHARE = 512, 0.005  # counts that are added one by one; beyond, the share of them in a block
+LONGEST_TAIL = 24  # asinh of the farthest place that is tried, in units of `scale`
+LEFT_OUT_TAIL = 1e-10  # share of the largest integrand, below which the tails are left out
+ONE_BY_ONE, BLOCK_SHARE = 512, 0.005  # counts added one by one; above, blocks are this share of their counts
 FAR_QUANTILE = 1.0 - 1e-9  # up to which counts are added
-OfPlaces = Callable[[np.ndarray], np.ndarray]  # of places x, or of counts
+OfPlaces = Callable[[np.ndarray], np.ndarray]  # a function of places x, or of counts
 
 
 def crps_by_quadrature(
     below: OfPlaces, slope: OfPlaces, at: np.ndarray, centre: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """The scores of smooth distributions of g(x), g increasing with this slope, at g(at). (n,)
+    """Return the scores of smooth distributions of g(x) at g(at), with g increasing at this `slope`. (n,)
 
-    `below` are the probabilities F of g(x) or less, for x (n, k). With x = centre + scale sinh t the tails of
-    any power take few panels; they end where F² or (1 - F)² counts for nothing, and meet at `at` and at the
-    centre, where a density may have a kink.
+    below(x) is the probability F of g(x) or less, for x (n, k). With x = centre + scale sinh t the tails of
+    any power take few panels, which end where F² or (1 - F)² is negligible; `at` and the centre, where a
+    density may have a kink, are edges.
     """
 
     def place(t: np.ndarray) -> np.ndarray:
@@ -50,8 +50,8 @@ def crps_by_quadrature(
 
 
 def crps_of_counts(below: OfPlaces, y: np.ndarray, most: np.ndarray | float) -> np.ndarray:
-    """The scores Σ_k (F(k) - 1{y ≤ k})² of counts y (n,), hardly any above `most`; `below` takes (k,)
-    for all rows. Large counts come in blocks with F at their middle. (n,)
+    """Return the scores Σ_k (F(k) - 1{y ≤ k})² of counts y (n,). `below` gives F (n, k) at counts (k,), about
+    1 above `most`. Large counts are added in blocks with F at their middle. (n,)
     """
     last = float(max(np.max(y, initial=0.0), np.max(most, initial=0.0)))
     edges = list(range(int(min(last, ONE_BY_ONE)) + 2))
@@ -64,7 +64,7 @@ def crps_of_counts(below: OfPlaces, y: np.ndarray, most: np.ndarray | float) -> 
 
 
 def crps_of_gaussians(error: np.ndarray, variances: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The scores (n,) of mixtures of Gaussians about one centre; variances (n, k). [Grimit et al. 2006]"""
+    """Return the scores of mixtures of Gaussians about one centre; variances (n, k). [Grimit et al. 2006]"""
     pairs = np.sqrt(variances[:, :, None] + variances[:, None, :])
     own = np.sqrt(variances / np.pi)
     spread = np.einsum("i,nij,j->n", weights, pairs, weights) / np.sqrt(2.0 * np.pi)

@@ -13,7 +13,7 @@ ROOT_2_OVER_PI = float(np.sqrt(2.0 / np.pi))
 
 
 def special(xp: Any) -> Any:
-    """The module of `xp` that has ndtr, log_ndtr, erfcx, gammaln, digamma, polygamma and gammaincc."""
+    """Return the module of `xp` that has ndtr, log_ndtr, erfcx, gammaln, digamma, polygamma and gammaincc."""
     if xp is np:
         import scipy.special
 
@@ -28,7 +28,7 @@ def special(xp: Any) -> Any:
 
 
 def mills(z: Array) -> tuple[Array, Array, Array]:
-    """log Φ(z), h = Φ'(z)/Φ(z) and z + h, none of which loses digits on either side."""
+    """Return log Φ(z), h = Φ'(z)/Φ(z) and z + h, all accurate in both tails."""
     xp = namespace(z)
     x = xp.clip(xp.abs(z), 0.0, 1e150)
     scaled = special(xp).erfcx(x / ROOT_2)  # exp(x²/2) · 2Φ(-x)
@@ -47,7 +47,7 @@ def mills(z: Array) -> tuple[Array, Array, Array]:
 
 
 def stirling(x: Array) -> Array:
-    """x log x - x - log Γ(x + 1) for x ≥ 0: the log density of x Poisson counts at the rate x."""
+    """Return x log x - x - log Γ(x + 1) for x ≥ 0: the log density of a Poisson count x at the rate x."""
     xp = namespace(x)
     few = xp.where(x < 16.0, x, 1.0)
     small = few * xp.log(xp.maximum(few, 1e-300)) - few - special(xp).gammaln(few + 1.0)
@@ -58,7 +58,7 @@ def stirling(x: Array) -> Array:
 
 
 def log_sigmoid(x: Array) -> tuple[Array, Array, Array]:
-    """log σ(x), σ(x) and 1 - σ(x) of σ(x) = 1/(1 + exp(-x)), none of which loses digits on either side."""
+    """Return log σ(x), σ(x) and 1 - σ(x) of σ(x) = 1/(1 + exp(-x)), all accurate in both tails."""
     xp = namespace(x)
     low = xp.minimum(x, 0.0)
     up, down = xp.exp(low), xp.exp(low - x)
@@ -67,8 +67,8 @@ def log_sigmoid(x: Array) -> tuple[Array, Array, Array]:
 
 
 def upper_gamma(a: float, x: Array) -> tuple[Array, Array]:
-    """log Q(a, x) + x and h - x, h = -∂log Q/∂log x, also where Q underflows; Q is the regularised upper
-    incomplete gamma function.
+    """Return log Q(a, x) + x and h - x, h = -∂log Q/∂log x, also where Q underflows; Q is the regularised
+    upper incomplete gamma function.
 
     Far out h = x + 1 - a - 1(1 - a)/(x + 3 - a - 2(2 - a)/(x + 5 - a - …)) = e^-x x^a/Γ(a, x).
     """

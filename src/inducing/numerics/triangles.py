@@ -31,7 +31,7 @@ def add(t: float, x: np.ndarray, y: np.ndarray, n: int) -> None:
 
 @_jit
 def copy(x: np.ndarray, y: np.ndarray, n: int) -> None:
-    """y = x; y may be x from one place earlier on."""
+    """y = x; y may begin one place before x in the same array."""
     for i in range(n):
         y[i] = x[i]
 
@@ -51,7 +51,7 @@ def times(at: np.ndarray, A: np.ndarray, x: np.ndarray, y: np.ndarray, m: int, t
 
 @_jit
 def gain(at: np.ndarray, A: np.ndarray, phi: np.ndarray, a: np.ndarray, s: np.ndarray, m: int) -> float:
-    """a = Aᵀφ, s = A a; returns |a|² = φᵀAAᵀφ."""
+    """a = Aᵀφ, s = A a; return |a|² = φᵀAAᵀφ."""
     times(at, A, phi, a, m, True)
     times(at, A, a, s, m, False)
     return dot(a, a, m)
@@ -71,7 +71,7 @@ def rank_one_upper(at: np.ndarray, N: np.ndarray, t: float, e: np.ndarray, m: in
 
 @_jit
 def turn(at: np.ndarray, upper: np.ndarray, lower: np.ndarray, c: float, s: float, n: int) -> None:
-    """Rotate two rows."""
+    """Rotate two rows by the angle with cosine c and sine s."""
     call_at(at[ROT], (n, upper, 1, lower, 1, c, s))
 
 
@@ -88,7 +88,7 @@ def turn_rows(
 def delete_column(
     at: np.ndarray, U: np.ndarray, n: int, i: int, cosine: np.ndarray, sine: np.ndarray, x: np.ndarray
 ) -> float:
-    """Take column i out of U (n, n) and rotate rows back to a triangle, the column to (x, ℓ); returns ℓ."""
+    """Take column i out of U (n, n) and rotate rows back to a triangle, the column to (x, ℓ); return ℓ."""
     for j in range(i):
         x[j] = U[j, i]
         copy(U[j, i + 1 :], U[j, i:], n - 1 - i)
@@ -109,10 +109,10 @@ def delete_column(
 
 @_jit
 def drop_last(at: np.ndarray, A: np.ndarray, w: np.ndarray, z: np.ndarray, work: np.ndarray, n: int) -> float:
-    """Condition v ~ N(w, AAᵀ) on its last coordinate being 0 and leave it out; returns its variance |a|².
+    """Condition v ~ N(w, AAᵀ) on its last coordinate being 0 and leave it out; return its variance |a|².
 
     With a the last row of A, a reflection H takes a to |a| e_n; A H without its last row and column is the
-    new factor. z becomes the covariance of the others with the last coordinate, A a.
+    new factor. Fill z with A a, the covariance of the others with the last coordinate.
     """
     m = n - 1
     last = A[m]
@@ -134,7 +134,7 @@ def drop_last(at: np.ndarray, A: np.ndarray, w: np.ndarray, z: np.ndarray, work:
 
 @_jit
 def remove_symmetric(at: np.ndarray, N: np.ndarray, e: np.ndarray, n: int, i: int, row: np.ndarray) -> None:
-    """N less row and column i, which e takes over: N + e nᵀ + n eᵀ + nᵢ e eᵀ, upper. [004 eq. 4.30]"""
+    """Remove row and column i of N, carried over by e: N + e nᵀ + n eᵀ + nᵢ e eᵀ, upper. [004 eq. 4.30]"""
     own, m = N[i, i], n - 1
     for j in range(m):
         row[j] = (N[j, i] if j < i else N[i, j + 1]) + 0.5 * own * e[j]

@@ -18,13 +18,13 @@ from .arrays import Array, device_room, is_numpy, placed
 WorkerState = TypeVar("WorkerState")
 Returned = TypeVar("Returned")
 
-CHUNK_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: in cache still, but threads seldom meet
+CHUNK_BYTES = 1 << 23  # one chunk-by-m buffer on the CPU: it fits in cache, but threads seldom wait
 WAKING = 1 << 24  # multiplications for which a thread is worth waking: some milliseconds
-UNHEARD = 1 << 28  # multiplications of a compiled call, which is deaf to Ctrl-C: a fraction of a second
-LONG = 1 << 31  # multiplications of a call that cannot be cut, beyond which it runs aside
-ROW_WORK = 1 << 16  # multiplications that the likelihood of a row takes where it is by quadrature, about
-PER_ENTRY = 256  # multiplications that an entry of the kernel costs by array operations, about
-SPARE_BYTES = 1 << 24  # what a worker may leave to the next one: fresh memory costs as much as small products
+UNHEARD = 1 << 28  # multiplications of a compiled call, which Ctrl-C cannot interrupt: a fraction of a second
+LONG = 1 << 31  # multiplications of a call that cannot be cut, beyond which `aside` uses a thread
+ROW_WORK = 1 << 16  # multiplications that take about as long as a row's likelihood by quadrature
+PER_ENTRY = 256  # multiplications that take about as long as an entry of the kernel by array operations
+SPARE_BYTES = 1 << 24  # kept for reuse per core: fresh memory costs as much as small products
 DEVICE_BYTES = 1 << 30  # one chunk-by-m buffer on a GPU, or a 32nd of what is free there if that is more
 
 
@@ -44,8 +44,8 @@ if THREADS == "0" or re.fullmatch("-[0-9]+", THREADS):  # Numba cannot be import
 
 @contextmanager
 def using(*, threads: int, device: str | None = None) -> Iterator[None]:
-    """Limit passes that start in this thread, of a cluster's worker say, to `threads` threads, BLAS to one in
-    each, on a PyTorch device.
+    """Limit passes that start in this thread, such as a cluster worker's, to `threads` threads with one
+    thread of BLAS each, and to a PyTorch device.
     """
     before, _limits.threads, _limits.device = (_limits.threads, _limits.device), threads, device
     try:
@@ -56,23 +56,23 @@ def using(*, threads: int, device: str | None = None) -> Iterator[None]:
 
 
 def on_device(a: np.ndarray) -> Array:
-    """`a`, or its copy on the device that `using` names."""
+    """Return `a`, or its copy on the device that `using` names."""
     return placed(a, _limits.device)
 
 
 def cores() -> int:
-    """The number of cores that the calling thread may use: those of the process, unless `using` says less."""
+    """Return how many cores the calling thread may use: those of the process, unless `using` says less."""
     return _process_cores() if _limits.threads is None else max(1, min(_limits.threads, _process_cores()))
 
 
 def workers_for(operations: float) -> int:
-    """The cores worth waking for this many operations, so that small work is no slower on a large machine."""
+    """Return how many cores pay for this many operations, so that small work is no slower on many cores."""
     return max(1, min(cores(), round((operations / WAKING) ** 0.75)))
 
 
 @cache
 def _process_cores() -> int:
-    """The cores this process may use, by affinity, container quota and OMP_NUM_THREADS at the first call."""
+    """Return the cores this process may use, by affinity, quota and OMP_NUM_THREADS at the first call."""
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
     else:
@@ -84,7 +84,7 @@ def _process_cores() -> int:
 
 
 def _quota(root: str = "/") -> int:
-    """The cores that a Linux container's quota allows, in all cgroups this process is in; many if none."""
+    """Return the cores that the quotas of all cgroups of this process (Linux) allow; 65536 without one."""
     most = 1 << 16
     try:
         lines = Path(root, "proc/self/cgroup").read_text().splitlines()
@@ -111,7 +111,7 @@ def _quota(root: str = "/") -> int:
 
 
 def chunk_rows(n: int, m: int, like: Array) -> int:
-    """The rows of a chunk: a chunk-by-m buffer fits the device's budget, every worker gets as many chunks."""
+    """Return the rows of a chunk: a chunk-by-m buffer fits its budget, and workers get equal shares."""
     size = like.dtype.itemsize * max(m, 1)
     budget = CHUNK_BYTES if is_numpy(like) else DEVICE_BYTES
     if budget == DEVICE_BYTES < n * size:
@@ -129,7 +129,7 @@ def chunk_rows(n: int, m: int, like: Array) -> int:
 
 @cache
 def _controller() -> Any:
-    """The settings of the BLAS libraries that are loaded."""
+    """Return threadpoolctl's controller of the BLAS libraries that are loaded."""
     import scipy.linalg  # noqa: F401  (loads the BLAS the controller must see)
     from threadpoolctl import ThreadpoolController
 
@@ -137,7 +137,7 @@ def _controller() -> Any:
 
 
 class _BlasLimit:
-    """A limit of one BLAS thread while a call needs it. That of threadpoolctl is global to the process, so
+    """A limit of one BLAS thread while a call needs it. The limit of threadpoolctl is global to the process:
     nested and concurrent calls share one, and the user's own setting comes back when the last of them ends.
     """
 
@@ -165,7 +165,7 @@ class _BlasLimit:
         return self._depth > 0
 
     def _restore(self) -> None:
-        """Lift the limit; only one thread may, and that may be another by now."""
+        """Lift the limit; libraries that let only the thread that set it do so must forget which that was."""
         for library in _controller().lib_controllers:
             getattr(library, "clear_controlling_thread", lambda force: None)(force=True)
         with self._limiter:  # leaving it restores
@@ -181,7 +181,7 @@ single_threaded_blas = _BlasLimit()
 
 
 def blas_for(size: int) -> Any:
-    """A context for work on size-by-size matrices: small ones are slower on several threads than on one."""
+    """Return a context for work on size-by-size matrices: small ones are slower on several threads."""
     return single_threaded_blas() if size < 1024 else nullcontext()
 
 
@@ -212,7 +212,7 @@ _spare: dict[tuple[int, ...], list[np.ndarray]] = {}  # scratch arrays, by shape
 
 
 def taken(shape: tuple[int, ...]) -> np.ndarray:
-    """A scratch array of floats to be filled, of those that were put back if there is one."""
+    """Return an uninitialised scratch array of floats, one that was put back if there is one."""
     try:
         return _spare[shape].pop()
     except (KeyError, IndexError):
@@ -220,7 +220,7 @@ def taken(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def put_back(arrays: list[np.ndarray]) -> None:
-    """Keep scratch arrays that no one uses any more for `taken`, up to `SPARE_BYTES` for each core."""
+    """Keep scratch arrays that are no longer used for `taken`, up to `SPARE_BYTES` for each core."""
     for a in arrays:
         _spare.setdefault(a.shape, []).append(a)
     if sum(a.nbytes for some in list(_spare.values()) for a in list(some)) > cores() * SPARE_BYTES:
@@ -235,15 +235,15 @@ def run_over(
     parallel: bool,
     alone: bool = False,
 ) -> list[WorkerState]:
-    """Give `tasks` to workers, on as many states as there are workers, or if `alone` each on a state of its
-    own; returns the states in a fixed order.
+    """Run `step`(state, task) for all tasks with one state for each worker, or if `alone` for each task;
+    return the states in a fixed order.
 
-    State t gets tasks t, t + T, t + 2T, ... one after the other, so its sums do not depend on timing, each
-    from whoever is free, so that slow cores hold up no one. BLAS runs single-threaded inside.
+    State t gets tasks t, t + T, t + 2T, ... one after the other, so that its sums do not depend on timing;
+    any free worker does the next one, so that slow cores hold up no one. BLAS runs single-threaded inside.
     """
     count, waiting = min(cores(), len(tasks)) if parallel else 1, 0
     n_states = len(tasks) if alone else count
-    left, free = [tasks[t::n_states] for t in range(n_states)], list(range(n_states))  # those no one is at
+    left, free = [tasks[t::n_states] for t in range(n_states)], list(range(n_states))  # states not in use
     states: dict[int, WorkerState] = {}
     turn = threading.Condition()
 
@@ -253,7 +253,7 @@ def run_over(
         with turn:
             try:
                 while any(left):
-                    if handed_on or not free:  # whoever is at one that has tasks left hands it on
+                    if handed_on or not free:  # until a worker frees a state that has tasks left
                         waiting, handed_on = waiting + 1, False
                         turn.wait()
                         waiting -= 1
@@ -284,16 +284,16 @@ def run_over(
         try:
             work()
             for future in futures:
-                if not future.cancel():  # it has begun; what has not has nothing left to do
+                if not future.cancel():  # it has begun; one that has not has nothing left to do
                     future.result()
-        finally:  # after an exception nothing runs on: each ends with the task it is at
+        finally:  # after an exception each worker ends after its present task
             left.clear()
             wait([future for future in futures if not future.cancel()])
     return [states[t] for t in range(n_states)]
 
 
 def side_by_side(calls: Sequence[Callable[[], Returned]], *, parallel: bool = True) -> list[Returned]:
-    """The results of calls, in their order; each call has one core, and the next one whichever is free."""
+    """Return the results of calls, in their order; each call runs on one core, as soon as one is free."""
     if not parallel or min(cores(), len(calls)) <= 1:
         return [call() for call in calls]
     returned = dict[int, Returned]()
@@ -307,14 +307,14 @@ def side_by_side(calls: Sequence[Callable[[], Returned]], *, parallel: bool = Tr
 
 
 def aside(call: Callable[..., Returned], operations: float, *arguments: Any) -> Returned:
-    """Call a function that releases the interpreter lock; one of many multiplications in a thread of its own,
-    so that the main thread, which alone hears signals, can. What Ctrl-C raises waits for the call's end.
+    """Call a function that releases the interpreter lock; if it is long in another thread, so that the main
+    thread, which alone gets signals, notices Ctrl-C. KeyboardInterrupt is raised when the call has ended.
     """
     if operations < LONG or threading.current_thread() is not threading.main_thread():
         return call(*arguments)
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(call, *arguments)
-        while not wait([future], timeout=0.2).done:  # a signal that another thread got is heard then
+        while not wait([future], timeout=0.2).done:  # between waits other threads' signals are handled
             pass
         return future.result()
 
@@ -324,5 +324,5 @@ def row_slices(n: int, rows: int) -> list[slice]:
 
 
 def interruptible(n: int, operations: float, multiple: int = 1) -> list[slice]:
-    """Slices of rows of a bounded number of multiplications, for calls between which Ctrl-C is heard."""
+    """Return slices of rows with a bounded number of multiplications, between which Ctrl-C can interrupt."""
     return row_slices(n, multiple * max(1, int(UNHEARD // max(operations * multiple, 1.0))))
