@@ -30,6 +30,7 @@ from ..model.problem import DEFAULT_JITTER, Problem, as_noise
 from ..model.table import DTC, VFE
 from ..numerics.arrays import namespace, to_numpy
 from ..numerics.workers import row_slices
+from ..sources.columns import listing
 from ..sources.source import Source
 from .objective import moved, plainly, tempered
 from .packing import Parameters
@@ -175,7 +176,7 @@ class Diagnosis(Report):
         if self.jumps:
             jumps = ", ".join(f"{jump:+.3g}" for jump in self.jumps)
             rows["neighbours found anew"] = f"evidence {jumps} nats"
-        rows["at a bound"] = "; ".join(self.at_bounds) or "nothing"
+        rows["at a bound"] = listing(self.at_bounds, quote=False, sign="; ") or "nothing"
         for row, y, mean, std in self.surprises[:PRINTED_SURPRISES]:
             rows[f"surprising: row {row}"] = f"{y:.4g}, where the others say {mean:.4g} ± {2 * std:.2g}"
         return rows
