@@ -23,8 +23,8 @@ def shapley(
     permutations: int,
     rng: Any,
 ) -> Shapley:
-    """The part of each input in a regressor's mean at the rows of X; `background` are rows, or None,
-    and `mean` gives the mean of f at rows.
+    """Return what each input adds to a regressor's mean of f at the rows of X, compared with the `background`
+    rows, by default some of X; `in_model_units` and `mean` are functions of rows.
     """
     if model.kinds_.output is not None or getattr(model, "models_", None) is not None:
         raise ParameterError("values are of one model; take outputs='shared', or one of `models_`")
@@ -39,20 +39,19 @@ def shapley(
     names = getattr(model, "feature_names_in_", None)
     shown = tuple(map(str, range(X.shape[1]) if names is None else names))
     if found is not None:
-        scale, deviations = model.y_scale_, found.std
-        if deviations is not None:
-            deviations = deviations * scale if np.ndim(scale) == 0 else deviations[..., None] * scale
+        scale, std = model.y_scale_, found.std
+        if std is not None:
+            std = std * scale if np.ndim(scale) == 0 else std[..., None] * scale
         base = found.baseline * scale + model.y_mean_
-        return replace(found, values=found.values * scale, baseline=base, std=deviations, X=X, names=shown)
+        return replace(found, values=found.values * scale, baseline=base, std=std, X=X, names=shown)
     if return_std:
         needed = "a kernel that is a product over inputs, no guide, and a posterior that needs no rows"
         raise ParameterError(f"deviations of Shapley values need {needed}; leave return_std out")
-    found = sampled_values(mean, X, rows, permutations, rng)
-    return replace(found, X=X, names=shown)
+    return replace(sampled_values(mean, X, rows, permutations, rng), X=X, names=shown)
 
 
 def _groups(model: Any) -> Groups:
-    """The columns of the model's inputs that each column of X has become."""
+    """Return for each column of X the columns of the kernel's inputs that are made of it."""
     d, kinds = model.n_features_in_, model.kinds_
     if kinds.way == "variances":
         return [(c, d + c) for c in range(d)]
