@@ -128,6 +128,18 @@ class Inputs(BaseEstimator, CallbackSupport):
         check_is_fitted(self)
         return self._in_model_units(self._validated(X, reset=False))
 
+    def _source(self, X: Any) -> Source:
+        """Return rows in parts to predict at as a source; raise if it has another number of columns."""
+        source: Source
+        if is_paths(X) and self.encoder_ is not None:
+            source = reading(table_files(X, self.encoder_.marks)[0], self.encoder_, None)
+        else:
+            names = getattr(self, "feature_names_in_", None)
+            source = as_source(X, columns=None if names is None else list(names)).without_targets()
+        if source.n_features != (d := self.n_features_in_):
+            raise ShapeError(f"X has {source.n_features} columns, but the model was fitted to {d}")
+        return source.with_gaps() if getattr(self, "missing", "refuse") == "use" else source
+
 
 class Sized:
     """Mixin of estimators with a parameter `n_inducing`, which may still be given under its old name."""
@@ -316,19 +328,10 @@ class Regression:
     def _predict_parts(self: Any, X: Any, return_std: bool, return_cov: bool, latent: bool) -> Any:
         if return_cov:
             raise ParameterError("rows that come in parts have no joint covariance; pass some as one array")
-        names = getattr(self, "feature_names_in_", None)
         if is_dask(X):
             ask = partial(predict_rows, model=self.light(), return_std=return_std, latent=latent)
-            return predict_dask(ask, X, names, self.n_features_in_)
-        source: Source
-        if is_paths(X) and self.encoder_ is not None:
-            source = reading(table_files(X, self.encoder_.marks)[0], self.encoder_, None)
-        else:
-            source = as_source(X, columns=None if names is None else list(names)).without_targets()
-        source = source.with_gaps() if getattr(self, "missing", "refuse") == "use" else source
-        if source.n_features != (d := self.n_features_in_):
-            raise ShapeError(f"X has {source.n_features} columns, but the model was fitted to {d}")
-        parts = list(source.map(predict_rows, self.light(), return_std, latent))
+            return predict_dask(ask, X, getattr(self, "feature_names_in_", None), self.n_features_in_)
+        parts = list(self._source(X).map(predict_rows, self.light(), return_std, latent))
         return tuple(map(np.concatenate, zip(*parts, strict=True))) if return_std else np.concatenate(parts)
 
     def _marginals(self, X: np.ndarray, return_std: bool, latent: bool) -> Any:

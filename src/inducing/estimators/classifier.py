@@ -299,9 +299,7 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         check_is_fitted(self)
         if not is_parted(X):
             return probabilities_at(self.posteriors_, self.likelihood_, self._queries(X))
-        names = getattr(self, "feature_names_in_", None)
-        source = as_source(X, columns=None if names is None else list(names)).without_targets()
-        parts = (self._in_model_units(part.X) for part in source.parts())
+        parts = (self._in_model_units(part.X) for part in self._source(X).parts())
         return np.concatenate([probabilities_at(self.posteriors_, self.likelihood_, Xs) for Xs in parts])
 
     def predict(self, X: Any, reject_below: float | None = None, reject_label: Any = None) -> np.ndarray:
