@@ -1,1 +1,1 @@
-"""The scikit-learn surface: estimators with checks, units, recipes by name and saving."""
+"""The scikit-learn surface: estimators, checks, units and saving. May import every room but `cli`."""

@@ -296,28 +296,6 @@ class Regression:
         X = self._validated(X, reset=False)
         return self._joint(X, latent) if return_cov else self._marginals(X, return_std, latent)
 
-    def shapley(
-        self: Any,
-        X: Any,
-        background: Any = None,
-        return_std: bool = False,
-        permutations: int = 8,
-        random_state: Any = 0,
-    ) -> Any:
-        """Return Shapley values: what each input adds to the mean of f at each row of X, compared with the
-        rows of `background` (a hundred of X if not given). They are exact, and can have standard deviations,
-        where the kernel is a sum of products over inputs; otherwise they are estimated from `permutations`
-        random orders of the inputs for each background row.
-        """
-        from .reasons import shapley
-
-        check_is_fitted(self)
-        X = self._validated(X, reset=False)
-        rows = None if background is None else self._validated(background, reset=False)
-        rng = generator(random_state)
-        mean = partial(self._marginals, return_std=False, latent=True)
-        return shapley(self, X, rows, self._in_model_units, mean, return_std, permutations, rng)
-
     def light(self) -> Self:
         """Return a copy without what only the fit needs, small enough to send to other processes."""
         light = copy(self)

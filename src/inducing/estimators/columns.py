@@ -107,6 +107,7 @@ class Kinds:
         return X if self.guide is None else np.column_stack([X, self.guide(X)])
 
     def _unguided(self, X: np.ndarray, std: Any) -> np.ndarray:
+        """Return `inputs` without the guide; warn of levels and gaps that the fit did not have."""
         X = X.copy() if self.codes else X
         for c, levels in self.codes.items():
             X[np.isnan(X[:, c]), c] = levels - 1
@@ -114,7 +115,7 @@ class Kinds:
             if self.allow_unseen and np.any(unseen):
                 warnings.warn(
                     f"{np.count_nonzero(unseen)} rows have a level of column {c} that was not seen, and are "
-                    "predicted from what is known of all levels",
+                    "predicted with the mean variance of all levels",
                     InducingWarning,
                     stacklevel=2,
                 )
@@ -130,7 +131,7 @@ class Kinds:
         if self.way == "indicators":
             new = int(np.count_nonzero(np.delete(gaps, self.marked, axis=1).any(axis=1)))
             if new:
-                message = f"{new} rows have gaps in columns that had none in the fit; means fill them"
+                message = f"{new} rows have gaps in columns that had none in the fit; their means fill them"
                 warnings.warn(message, InducingWarning, stacklevel=2)
             return np.hstack([filled, gaps[:, list(self.marked)]])
         V = V * self.scale**2

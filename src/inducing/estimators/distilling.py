@@ -16,7 +16,7 @@ LEAST_QUERIES = 50  # rows that the teacher answers before the first round
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How closely a pupil follows its teacher, on rows it was not taught with."""
+    """The agreement of a pupil with its teacher, on rows it was not taught with."""
 
     queries: int  # how many rows it was taught with
     rmse: float  # of pupil minus teacher

@@ -228,7 +228,7 @@ def _reasons(model: Any, X: Any) -> dict[str, Any] | None:
     """Return Shapley values of some rows of a table or of the training rows, with each value's rank in its
     column; None without rows or values.
     """
-    if X is None:  # rows of the fit are kept as numbers
+    if X is None:  # the training rows are kept as numbers without names
         model, X = nameless(model), (getattr(model, "_rows", None) or (None,))[0]
     if X is None or hasattr(model, "classes_") or model.n_features_in_ > MOST_EXPLAINED:
         return None

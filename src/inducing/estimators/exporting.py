@@ -192,10 +192,8 @@ def _made_rows(encoder: ColumnEncoder, model: Exported, X: np.ndarray, rng: np.r
     return numbers, package("pandas").DataFrame(frame)
 
 
-# Running what was written
-
-
 def _run_c(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray | None:
+    """Compile the header into a program and return its results at rows X; None without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
@@ -221,6 +219,7 @@ def _run_c(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray 
 
 
 def _run_js(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray | None:
+    """Return the results of the JavaScript module at rows X; None without node."""
     node = shutil.which("node")
     if node is None:
         return None
@@ -242,6 +241,7 @@ def _run_js(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray
 
 
 def _run_onnx(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray | None:
+    """Return the results of the ONNX graph at rows X; None without onnxruntime."""
     try:
         import onnxruntime
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""How far a fitted model can be trusted: calibration, surprising rows, reports; partial dependence."""
+"""`Judged`: calibration, surprising rows and reports of a fitted model, and its partial dependence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -54,7 +54,9 @@ class Judged:
             if new.mean.ndim > 1:
                 raise ParameterError(f"calibration is of one target, and there are {new.mean.shape[1]}")
             pit = new.cdf(y)
-            if isinstance(new.likelihood, Poisson | NegativeBinomial | Binomial):  # middle of a step
+            if isinstance(
+                new.likelihood, Poisson | NegativeBinomial | Binomial
+            ):  # the middle of a step of the cdf
                 pit = pit - 0.5 * new.pdf(y)
         inside = np.abs(2.0 * pit - 1.0)
         return Calibration(LEVELS, np.mean(inside[:, None] <= LEVELS, axis=0), pit)

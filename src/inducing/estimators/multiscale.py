@@ -105,7 +105,9 @@ class MultiscaleKernelRidge(Rated, MultiOutputMixin, RegressorMixin, _Machine):
         _check_positive("alpha", self.alpha)
         weights, d = checked_weights(sample_weight, X), X.shape[1]
         table = np.hstack([X, y.reshape(len(y), -1)])[weights > 0]
-        table, weights = selection.merge_repeats(table, weights[weights > 0])  # their order does not matter
+        table, weights = selection.merge_repeats(
+            table, weights[weights > 0]
+        )  # then the order of rows does not matter
         X, T = np.ascontiguousarray(table[:, :d]), np.ascontiguousarray(table[:, d:])
         offset = center_and_scale(T, weights)[0] if self.standardize else np.zeros(T.shape[1])
         self._fit(X, T - offset, weights, ridge(float(self.alpha)))

@@ -23,9 +23,10 @@ from .base import Estimator, Regression, generator
 from .guide import refuse_guided
 from .predictive import Predictive, distribution_of, noise_process
 from .preparation import fitted_problem, per_output
+from .reasons import Reasons
 
 
-class Observing(Predictive, Regression, Estimator):
+class Observing(Predictive, Reasons, Regression, Estimator):
     """Base of a regressor whose observations have Gaussian noise, another likelihood, or learned noise."""
 
     noise_posterior_: Posterior | None  # of the log variance of the noise, where that is learned

@@ -28,6 +28,7 @@ from ..streams.memory import FEWEST_REMEMBERED, Memory
 from .base import RENAMED, Estimator, Rated, Regression, Sized, generator
 from .predictive import Predictive, distribution_of
 from .preparation import Data, per_output
+from .reasons import Reasons
 from .streaming import Streaming, times_of
 from .teaching import UNITS, Teaching, noise_of, start_targets
 from .watching import with_callbacks
@@ -45,7 +46,9 @@ class Forecast(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming, Teaching, Sized, Estimator):
+class OnlineGPRegressor(
+    Rated, RegressorMixin, Predictive, Reasons, Regression, Streaming, Teaching, Sized, Estimator
+):
     """Sparse Gaussian process regression from a stream: each row is read once, in O(n_inducing²). [004 ch. 3]
 
     `fit` takes units and hyperparameters from its rows and then reads them once. `partial_fit` reads more
