@@ -119,8 +119,8 @@ def _numbers_beside(d: int, processes: int, bases: int, size: int) -> int:
 
 def _inputs(model: Any) -> int:
     """Return the number of a model's inputs plus the levels and warps that its kernel has for them."""
-    parts = [part for _, part in leaves(model.kernel_.spec())]
-    return model.n_features_in_ + sum(len(part.get("levels", part.get("warps", []))) for part in parts)
+    more = [part.get("levels", part.get("warps", 0)) for _, part in leaves(model.kernel_.spec())]
+    return model.n_features_in_ + sum(len(a) for a in more if np.ndim(a))  # a Category has a number of levels
 
 
 def _waves(d: int) -> int:
