@@ -63,7 +63,7 @@ class Inputs(BaseEstimator, CallbackSupport):
 
     def _features(self, X: Any, reset: bool) -> Any:
         """Return the encoded features of a data frame, as a frame with their names; other input as it is.
-        A frame of numbers alone, in another order than that of `fit`, is left to scikit-learn's checks.
+        A frame of plain numbers with other columns than in `fit` is left to scikit-learn's checks.
         """
         if reset:
             self.__dict__.pop("encoder_", None)
@@ -97,7 +97,7 @@ class Inputs(BaseEstimator, CallbackSupport):
         if isinstance(X, dict) or hasattr(X, "collect"):  # a lazy frame
             raise ShapeError(f"X is a {type(X).__name__}; pass a data frame that holds its rows, or an array")
         if isinstance(X, Source) or isinstance(y, Source):
-            raise ShapeError("X and y must be arrays here; a source is X of `fit` and `predict` alone")
+            raise ShapeError("X and y must be arrays here; only `fit` and `predict` take a source as X")
         X = self._features(X, reset)
         require_numbers(X, "X")
         if not isinstance(y, str | None):
@@ -253,7 +253,7 @@ class Estimator(Judged, Inputs):
             if len(given) != d or names not in (None, given):
                 raise ModelFileError(f"its columns do not give {d} inputs")
         if not isinstance(plain["metadata"], dict):
-            raise ModelFileError("its metadata are no dictionary")
+            raise ModelFileError("its metadata are not a dictionary")
         model._kernel, model.basis_size_ = posterior.kernel, len(posterior)
         model.n_features_in_, model.n_iter_ = d, int(plain["n_iterations"])
         model.metadata_ = plain["metadata"]

@@ -118,7 +118,7 @@ def restored_classes(
     if dtype.kind not in "biufUO" or max(lengths, default=0) * len(labels) > 16 * sum(lengths) + 4096:
         raise ModelFileError(f"its {len(labels)} classes have the type {dtype}")
     if len(labels) < 2 and held is None:
-        raise ModelFileError(f"it has {len(labels)} classes, and a classifier needs two at least")
+        raise ModelFileError(f"it has {len(labels)} classes, and a classifier needs at least two")
     classes = np.array(labels, dtype="U" if dtype.kind == "U" else dtype)  # text as wide as the longest label
     count, m = len(classes), len(first)
     if held is not None:

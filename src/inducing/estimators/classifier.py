@@ -343,7 +343,7 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
             self.report_ = ClassDiagnosis.from_json(plain["report"])
         self._restore_stream(plain, arrays, (), posterior)
         if not isinstance(self.likelihood_, Binary):
-            raise ModelFileError(f"it classifies with {self.likelihood_}")
+            raise ModelFileError(f"its likelihood {self.likelihood_} is not for classes")
         self.classes_, self.posteriors_, self._held = restored_classes(plain, arrays, posterior, self._held)
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -353,7 +353,7 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         if reset:
             self.kinds_ = ONLY_NUMBERS if self.method is not None else kinds_of(self, X)
         if self.missing == "drop" or (self.method is not None and self.categorical is not None):
-            raise ParameterError("a classifier takes categorical= with method=None, and drops no rows itself")
+            raise ParameterError("categorical= needs method=None, and a classifier drops no rows itself")
         return as_inputs(self.kinds_.inputs(X) if self.missing == "use" else X), y
 
     def _start(

@@ -142,7 +142,7 @@ def _jobs(
     for name in methods:
         require_one_of("each of methods", name, known)
     if not len(methods) or not len(sizes) or repeats < 1:
-        raise ParameterError(f"{len(methods)} methods, {len(sizes)} sizes, {repeats} repeats compare nothing")
+        raise ParameterError(f"{len(methods)} methods, {len(sizes)} sizes, {repeats} repeats are too few")
     require_count("each of sizes", min(sizes))
     sizes, methods = sorted(set(sizes)), list(dict.fromkeys(methods))
     alone = [(SIZES[name], repeat, name) for name in SIZES for repeat in range(repeats) if name in methods]

@@ -85,7 +85,7 @@ class GPDensity(DensityMixin, Estimator):
         X, weights = selection.merge_repeats(X[weights > 0], weights[weights > 0])
         self.low_, self.span_ = self._box(X)
         if not LEAST_VOLUME <= np.prod(self.span_) < np.inf:
-            raise ParameterError(f"a box of sides {self.span_} has no volume in floats; rescale X")
+            raise ParameterError(f"a box of sides {self.span_} has too small or large a volume; rescale X")
         shuffled = np.random.default_rng(0).permutation(len(X))
         U, times = ((X - self.low_) / self.span_)[shuffled], weights[shuffled]
         if np.any((U < 0.0) | (U > 1.0)):

@@ -43,7 +43,7 @@ def distil(
     most = (4 * len(X)) // 5 if queries is None else int(queries)
     if X.ndim != 2 or len(X) < 2 * LEAST_QUERIES or not LEAST_QUERIES <= most <= len(X) - 10:
         needed = f"{2 * LEAST_QUERIES} rows or more, and 10 beyond its queries"
-        raise EmptyDataError(f"a pupil needs {needed}, but there are {len(X)} and {most}")
+        raise EmptyDataError(f"a pupil needs {needed}, but there are {len(X)} rows and {most} queries")
     order = rng.permutation(len(X))
     held, pool = order[: max(10, len(X) - most)], order[max(10, len(X) - most) :]
     asked = pool[: max(LEAST_QUERIES, len(pool) // 2)]

@@ -107,7 +107,7 @@ def cross_fitted(X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[Gui
 def refuse_guided(model: Any, what: str) -> None:
     """Raise if a model has a guide; `what` names what needs a function of its columns alone."""
     if model.kinds_.guide is not None:
-        raise ParameterError(f"{what} a model with a guide, whose trees are no part of it; fit guide=None")
+        raise ParameterError(f"{what} a model with a guide, since trees are no process; fit guide=None")
 
 
 def check_guide(model: Any, y: np.ndarray | None, way: str = "known") -> bool:

@@ -52,7 +52,7 @@ class Judged:
         else:
             new = self.predict_distribution(X)
             if new.mean.ndim > 1:
-                raise ParameterError(f"calibration is of one target, and there are {new.mean.shape[1]}")
+                raise ParameterError(f"calibration needs one target, and there are {new.mean.shape[1]}")
             pit = new.cdf(y)
             if isinstance(
                 new.likelihood, Poisson | NegativeBinomial | Binomial
@@ -69,7 +69,7 @@ class Judged:
             return most_surprising(self._left_out(), self._rows[2])
         mean, std = self.predict(X, return_std=True)
         if mean.ndim > 1:
-            raise ParameterError(f"surprising rows are of one target, and there are {mean.shape[1]}")
+            raise ParameterError(f"surprising rows need one target, and there are {mean.shape[1]}")
         error = np.asarray(y, dtype=float) - mean
         return most_surprising(LeftOut(mean, std**2, error, error), np.ones(len(mean)))
 
@@ -104,7 +104,7 @@ class Judged:
             raise ParameterError(f"a {type(self).__name__} does not keep its rows; pass X and y")
         left = self.loo_
         if left.mean.ndim > 1 or (self.likelihood_ is not None and self.noise_posterior_ is None):
-            raise ParameterError("rows are left out of one target with Gaussian noise; pass X and y")
+            raise ParameterError("leaving rows out needs one target with Gaussian noise; pass X and y")
         return left
 
     def _background(self: Any, X: Any) -> np.ndarray:
@@ -155,7 +155,7 @@ def report_of(model: Any, result: Fit, P: Problem, rows: Any) -> Any:
     if not isinstance(result.noise, Likelihood):
         return diagnosis_of(result, P, noise_of_f=model.noise_of_f_).shifted(model.nats_of_units(rows))
     basis = f"- {model.basis_size_} basis functions give {int(np.sum(rows))} rows a log evidence of "
-    basis += f"{model.log_evidence_:.6g} under {model.likelihood_}; rows held out say whether more help."
+    basis += f"{model.log_evidence_:.6g} under {model.likelihood_}; held-out rows show whether more help."
     more = [] if result.converged else ["- The optimiser was still gaining: more iterations may help."]
     return "\n".join([basis, *more, *(f"- At a bound: {name}." for name in result.at_bounds)])
 

@@ -38,7 +38,7 @@ class LightModel:
         if self.encoder_ and len(self.encoder_.get_feature_names_out()) != self.n_features_in_:
             raise ModelFileError(f"its columns do not give {self.n_features_in_} inputs")
         if not isinstance(self.metadata_, dict):
-            raise ModelFileError("its metadata are no dictionary")
+            raise ModelFileError("its metadata are not a dictionary")
         if plain["feature_names"] is not None:
             self.feature_names_in_ = np.array(plain["feature_names"], dtype=object)
 
@@ -68,7 +68,7 @@ class LightRegressor(Predictive, LightModel):
         elif "noise" in arrays:
             self.likelihood = Gaussian(float(array(arrays, "noise", 0)) / self.y_scale_**2)
         else:
-            raise ModelFileError("its noise was given row by row, and new rows have none: load it whole")
+            raise ModelFileError("its noise was given row by row, not for new rows: load it without light")
         self._processes: tuple[Any, ...] = (self.posterior_,)
         if plain.get("chosen") == "neighbours":
             from ..inference.neighbours import NeighboursPredictor
@@ -99,7 +99,7 @@ class LightClassifier(PredictiveClasses, LightModel):
         super().__init__(plain, arrays)
         likelihood = likelihoods.from_spec(plain["likelihood"])
         if not isinstance(likelihood, Binary):
-            raise ModelFileError(f"it classifies with {likelihood}")
+            raise ModelFileError(f"its likelihood {likelihood} is not for classes")
         self.likelihood = likelihood
         self.classes_, self.posteriors_, _ = restored_classes(plain, arrays, self.posterior_, None)
 

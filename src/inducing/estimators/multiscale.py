@@ -163,7 +163,7 @@ class MultiscaleSVM(Rated, ClassifierMixin, _Machine):
         X, y, weights = X[weights > 0], y[weights > 0], weights[weights > 0]
         self.classes_, label = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise LabelError(f"y has one class, {self.classes_[0]!r}, in rows that count; two are needed")
+            raise LabelError(f"rows of positive weight have one class, {self.classes_[0]!r}; two are needed")
         table, weights = selection.merge_repeats(np.column_stack([X, label]), weights)
         targets = np.arange(len(self.classes_)) if len(self.classes_) > 2 else np.array([1])
         T = np.where(table[:, -1:] == targets, 1.0, -1.0)  # (n, q)

@@ -187,7 +187,7 @@ class OnlineGPRegressor(
 
     def predict_distribution(self, X: Any, further: Any = None) -> AnyDistribution:
         if further is not None:
-            raise ParameterError("a stream has no further numbers of its rows; leave `further` out")
+            raise ParameterError("a stream model does not take `further`; leave it out")
         mean, variance = self.posterior_.predict(self._queries(X))
         each = [self.likelihood_] * np.size(self.y_scale_)
         return distribution_of(each, mean, variance, self.y_mean_, self.y_scale_)
@@ -204,7 +204,7 @@ class OnlineGPRegressor(
         """Choose the n rows of X whose y would teach the model most, the best first. (n,) [004 §3.8.1]"""
         check_is_fitted(self)
         if type(self.likelihood_) not in UNITS:
-            raise ParameterError(f"the gain of a row without its y is not known for {self.likelihood_}")
+            raise ParameterError(f"under {self.likelihood_} a row without its y has no known gain")
         w = self.posterior_.w[:, :1]  # one output and no mean suffice, since only variances count
         post = replace(self.posterior_, w=w, one_output=True, mean_function=Zero())
         return most_informative_rows([post], Gaussian(noise_of(self.likelihood_)), self._queries(X), n)
@@ -237,7 +237,7 @@ class OnlineGPRegressor(
         self.posterior_ = posterior
         self._restore_stream(plain, arrays, np.shape(self.y_mean_), posterior)
         if isinstance(self.likelihood_, Binary):
-            raise ModelFileError(f"it is a regression with {self.likelihood_}")
+            raise ModelFileError(f"its likelihood {self.likelihood_} is not for regression")
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         """Check rows to learn from and return them as numbers, with targets that the likelihood accepts."""
@@ -268,7 +268,7 @@ class OnlineGPRegressor(
         if isinstance(likelihood, Binary):
             raise LabelError(f"{likelihood} is for classes: use SparseGPClassifier, which reads streams, too")
         if self.noise is not None:
-            raise ParameterError(f"noise={self.noise} and {likelihood} both say what it is; give one of them")
+            raise ParameterError(f"noise={self.noise} and {likelihood} both set the noise; give one of them")
         return likelihood
 
     def _begin(

@@ -123,7 +123,7 @@ class Outputs(Observing):
             return super().predict(X, return_std, return_cov, latent)
         if x_std is None:
             if latent or return_cov:
-                raise ParameterError("further numbers say how y is observed; leave out latent and return_cov")
+                raise ParameterError("`further` is about observations of y; leave out latent and return_cov")
             y = self.predict_distribution(X, further)
             return (y.mean, y.std) if return_std else y.mean
         if further is not None or (return_std and return_cov):

@@ -181,7 +181,7 @@ def start_likelihood(model: Any) -> Likelihood | None:
     if noise_way(noise) is not None and not isinstance(likelihood, StudentT | Gaussian):
         raise errors.ParameterError(f"noise={noise!r} is for Gaussian noise and StudentT, not {likelihood}")
     if noise is not None and not isinstance(noise, str):
-        raise errors.ParameterError(f"noise={noise} and {likelihood} both say what it is; give one of them")
+        raise errors.ParameterError(f"noise={noise} and {likelihood} both set the noise; give one of them")
     return None if isinstance(likelihood, Gaussian) else likelihood
 
 
@@ -270,10 +270,10 @@ def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
     elif sample_weight is not None:
         message = "rows that come in parts have no weights; leave sample_weight out, or give arrays"
     elif noise_way(model.noise) is not None and model.likelihood is not None:
-        message = f"for rows in parts noise={model.noise!r} must be Gaussian; else give arrays"
+        message = f"for rows in parts noise={model.noise!r} must be Gaussian; leave out likelihood="
     elif np.ndim(model.noise) > 0:
         n = np.size(model.noise)
-        message = f"rows that come in parts have one noise, but noise has {n} entries; give a number"
+        message = f"rows that come in parts take one noise, but noise has {n} entries; give a number"
     elif model.device is not None:
         message = "device= is for rows in memory; for rows in parts see inducing.distributed.spread(device=)"
     elif model.approximation not in known:
@@ -337,7 +337,7 @@ def start_places(
     if not model.left_open:
         reason = f"{rule!r} found only {len(Z)} that differ enough; choose another rule to have more"
         if whole:
-            reason = f"the data have {len(Z)} different rows; each of these is one"
+            reason = f"the data have only {len(Z)} different rows"
         message = f"{m} inducing points were asked for, but {reason}"
         warnings.warn(message, errors.ReducedBasisWarning, stacklevel=4)
     return Z, whole

@@ -36,7 +36,7 @@ class Reasons:
         X = self._validated(X, reset=False)
         rows = X if background is None else self._validated(background, reset=False)
         if self.kinds_.output is not None or getattr(self, "models_", None) is not None:
-            raise ParameterError("values are of one model; take outputs='shared', or one of `models_`")
+            raise ParameterError("Shapley values need one model; take outputs='shared', or one of `models_`")
         rng = generator(random_state)
         if background is None and len(rows) > MOST_BACKGROUND:
             rows = rows[some_rows(len(rows), MOST_BACKGROUND, rng)]

@@ -278,7 +278,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
             return recipes.train(self.recipe, task, optimize)
         if self.approximation not in ("fitc", "vfe", "neighbours") or task.problem.p > 1:
             needed = "one target and approximation='vfe' or 'neighbours'"
-            have = f"there are {task.problem.p} and it is {self.approximation!r}"
+            have = f"there are {task.problem.p} targets and approximation={self.approximation!r}"
             raise ParameterError(f"noise={self.noise!r} needs {needed}, but {have}")
         return learn_noise(way, self.recipe, task, optimize)
 
@@ -421,7 +421,5 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
 
     def _new_noise(self) -> Any:
         if self.noise_ is None:
-            raise ParameterError(
-                "the noise was given row by row, new rows have none; pass latent=True and add it"
-            )
+            raise ParameterError("noise was given by row, not for new rows; pass latent=True and add it")
         return self.noise_
