@@ -110,7 +110,7 @@ def test_a_posterior_keeps_its_log_predictive(tmp_path):
         ("'warmup.y' of shape", lambda record, tensors: tensors.update({"warmup.y": np.zeros((25, 1))})),
         ("NaN", lambda record, tensors: tensors["warmup.y"].fill(np.nan)),
         ("no likelihood", lambda record, tensors: record.update(likelihood={"name": "eval"})),
-        ("it is a regression with", lambda record, tensors: record.update(likelihood={"name": "Probit"})),
+        ("is not for regression", lambda record, tensors: record.update(likelihood={"name": "Probit"})),
         ("does not describe", lambda record, tensors: record.pop("n_rows")),
     ],
 )

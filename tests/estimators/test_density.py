@@ -293,7 +293,7 @@ def test_deviations_and_evidence_in_the_units_of_any_box():
 def test_a_box_without_volume_is_refused() -> None:
     """Its density would be infinite, and next to it 0/0."""
     X = 1e-200 * np.random.default_rng(0).uniform(size=(30, 2))
-    with pytest.raises(ig.errors.ParameterError, match="has no volume in floats; rescale X"):
+    with pytest.raises(ig.errors.ParameterError, match="too small or large a volume; rescale X"):
         ig.GPDensity().fit(X)
 
 

@@ -138,7 +138,7 @@ def test_what_does_not_go_together_is_refused() -> None:
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
         (dict(likelihood="probit"), UnknownNameError, "likelihood must be one of"),
         (dict(likelihood=L.Probit()), LabelError, "SparseGPClassifier"),
-        (dict(likelihood="gamma", noise=0.1), ParameterError, "both say"),
+        (dict(likelihood="gamma", noise=0.1), ParameterError, "both set the noise"),
         (dict(likelihood="gamma", noise="learned"), ParameterError, "not Gamma"),
         (dict(likelihood="poisson", approximation="pitc"), LabelError, "whole numbers"),
         (dict(noise="unheard"), UnknownNameError, "learned-jointly"),

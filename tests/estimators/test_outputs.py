@@ -331,7 +331,7 @@ def test_a_level_that_was_not_seen() -> None:
         ({"categorical": [0]}, X, Y, ParameterError, "column 0 is categorical, but holds more than codes"),
         ({"categorical": [2]}, X, Y, ParameterError, "columns 0 to 1 by number, but has 2"),
         ({"missing": "use"}, X * [np.nan, 1], Y, EmptyDataError, "column 0 has no values"),
-        ({}, X, GAPPY, NonFiniteError, "NaN.* outputs='coregionalised' takes what was not measured"),
+        ({}, X, GAPPY, NonFiniteError, "NaN.* outputs='coregionalised' takes NaN for entries not measured"),
         ({}, X.astype("datetime64[s]"), Y, ShapeError, "dates; convert it to numbers or to a data frame"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import inducing as ig
-from inducing.learning.diagnosis import Diagnosis, piled_targets
+from inducing.learning.diagnosis import Diagnosis, piled_targets, relevance
 
 RNG = np.random.default_rng(0)
 n = 40
@@ -364,3 +364,18 @@ def test_learned_noise_has_a_diagnosis_with_the_noise_that_f_was_learned_with():
     assert left.variance[i] == pytest.approx(
         (v[0] + np.exp(of_g[0][0] + 0.5 * of_g[1][0])) * model.y_scale_**2, rel=1e-5
     )
+
+
+def test_relevance_looks_inside_sums_features_and_projections():
+    k, basis = ig.kernels, ig.bases.Points(np.random.default_rng(0).standard_normal((5, 3)))
+    lengths = np.array([0.5, 2.0, 4.0])
+    assert relevance(k.RBF(lengths), basis) == pytest.approx(1 / lengths)
+    assert relevance(k.RBF(0.5), basis) == pytest.approx([2.0, 2.0, 2.0])
+    assert relevance(k.RBF(lengths) + k.Matern32(1.0, columns=(2,)), basis) == pytest.approx([2.0, 0.5, 1.0])
+    assert relevance(k.Linear(), basis) == pytest.approx([0.0, 0.0, 0.0])
+    inner = k.Matern32(np.array([4.0, 4.0, 4.0, 0.25])) + k.RBF(np.array([8.0, 8.0, 8.0, 8.0]))
+    assert relevance(k.Warped(inner, [(1, 0.0, 1.0)]), basis) == pytest.approx([0.25, 4.0, 0.25])
+    W = np.array([[1.0, -2.0, 0.0], [0.5, 0.0, 0.0]])
+    assert relevance(k.Projected(k.RBF([1.0, 0.1]), W), basis) == pytest.approx([5.0, 2.0, 0.0])
+    flat = ig.bases.Points(np.array([[0.0, 1.0, 3.0], [1.0, 1.0, 4.0]]))
+    assert relevance(k.RBF(lengths), flat) == pytest.approx([2.0, 0.0, 0.25])

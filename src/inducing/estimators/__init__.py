@@ -1,1 +1,1 @@
-"""The scikit-learn surface: checks, units, recipes by name, saving. May import every room but `cli`."""
+"""The scikit-learn surface: estimators, checks, units and saving. May import every room but `cli`."""

@@ -1,4 +1,4 @@
-"""The base of the estimators: checks of input, units, seeds, warm-ups and model files, each in one place."""
+"""Base classes of the estimators: checks of input, units, seeds, model files and predictions in batches."""
 
 import warnings
 from copy import copy
@@ -33,37 +33,37 @@ from .judging import Judged
 from .preparation import ONLY_NUMBERS, Scaling, named, per_output
 from .watching import CallbackSupport
 
-RENAMED = "renamed"  # the value of a parameter that has another name now, where nobody gives it
-TRANSIENT = "verbose progress device checkpoint encoder capacity n_basis".split()  # that a file does not hold
-# those that the first files did not have yet
+RENAMED = "renamed"  # default of a parameter under its old name: it was not given
+TRANSIENT = "verbose progress device checkpoint encoder capacity n_basis".split()  # parameters not in files
+# parameters that older files do not have
 LATER = "full_iter approximation n_inducing class_weight validation_fraction ard likelihood".split()
 LATER += "neighbours max_file_size objective time_budget half_life on_drift relearn".split()
 LATER += "categorical allow_unseen missing outputs rank guide".split()
 
 
 class Rated:
-    """Mixin, ahead of scikit-learn's, of estimators with a score: nothing under a mask counts as a target."""
+    """Mixin, ahead of scikit-learn's, whose `score` refuses targets and weights with masked entries."""
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """scikit-learn's score of these rows: R² of a regressor, the share of right labels of others."""
+        """Return scikit-learn's score of these rows: R², or of a classifier the share of right labels."""
         for name, values in (("y", y), ("sample_weight", sample_weight)):
             require_numbers(values, name, text=True)
         return super().score(X, y, sample_weight)  # type: ignore[misc]
 
 
 class Inputs(BaseEstimator, CallbackSupport):
-    """Base of all estimators: checks of input, and the way of X to the model's units."""
+    """Base of all estimators: checks of input, and the conversion of X to the model's units."""
 
     n_iter_: int
     n_features_in_: int
     x_mean_: np.ndarray  # (d,)
     x_scale_: np.ndarray
     encoder_: TableEncoder | None = None
-    kinds_: Kinds = ONLY_NUMBERS  # what the columns are
+    kinds_: Kinds = ONLY_NUMBERS  # of the columns: numbers, categories, with gaps
 
     def _features(self, X: Any, reset: bool) -> Any:
-        """The features of a data frame, as a frame with their names; other input as it is. Numbers as they
-        stand are left to scikit-learn, which wants their columns in the order of `fit`.
+        """Return the encoded features of a data frame, as a frame with their names; other input as it is.
+        A frame of plain numbers with other columns than in `fit` is left to scikit-learn's checks.
         """
         if reset:
             self.__dict__.pop("encoder_", None)
@@ -82,22 +82,22 @@ class Inputs(BaseEstimator, CallbackSupport):
         return pd.DataFrame(self.encoder_.transform(X), columns=self.encoder_.get_feature_names_out())
 
     def _take_layout(self, layout: Layout) -> None:
-        """Take what a source says of its columns."""
+        """Set the number and names of features, and the encoder, from the layout of a source."""
         self.n_features_in_, self.encoder_ = layout.n_features, layout.encoder
         self.__dict__.pop("feature_names_in_", None)
         if layout.feature_names is not None:
             self.feature_names_in_ = np.array(layout.feature_names, dtype=object)
 
     def _validated(self, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any) -> Any:
-        """X, or X and y, after scikit-learn's checks of shapes, names and types, with this package's errors.
-        Whether the numbers are finite is not looked at: that is done once, where they are used.
+        """Return X, or X and y, after scikit-learn's checks of shapes, names and types, with this package's
+        errors. NaN and infinity in X are not looked for here, but once where the numbers are used.
         """
         if hasattr(X, "tocsr"):
             raise ShapeError("X is a sparse matrix, and sparse input is not supported; pass X.toarray()")
         if isinstance(X, dict) or hasattr(X, "collect"):  # a lazy frame
             raise ShapeError(f"X is a {type(X).__name__}; pass a data frame that holds its rows, or an array")
         if isinstance(X, Source) or isinstance(y, Source):
-            raise ShapeError("X and y must be arrays here; a source is X of `fit` and `predict` alone")
+            raise ShapeError("X and y must be arrays here; only `fit` and `predict` take a source as X")
         X = self._features(X, reset)
         require_numbers(X, "X")
         if not isinstance(y, str | None):
@@ -117,20 +117,32 @@ class Inputs(BaseEstimator, CallbackSupport):
 
     @property
     def kernel_(self: Any) -> Kernel:
-        """The kernel that was learned, its lengthscales and periods in the units of X; its variance is that
-        of the standardised targets. That of the posterior is of the standardised inputs.
+        """The learned kernel, with lengthscales and periods in the units of X and the variance of the
+        standardised targets. The kernel of `posterior_` is for standardised inputs.
         """
         scale, mean = (self.span_, self.low_) if hasattr(self, "span_") else (self.x_scale_, self.x_mean_)
         return kernels.in_units(self._kernel, 1.0 / scale, -mean / scale)
 
     def _queries(self, X: Any) -> np.ndarray:
-        """The rows of X in the model's units."""
+        """Check the rows of X and return them in the model's units."""
         check_is_fitted(self)
         return self._in_model_units(self._validated(X, reset=False))
 
+    def _source(self, X: Any) -> Source:
+        """Return rows in parts to predict at as a source; raise if it has another number of columns."""
+        source: Source
+        if is_paths(X) and self.encoder_ is not None:
+            source = reading(table_files(X, self.encoder_.marks)[0], self.encoder_, None)
+        else:
+            names = getattr(self, "feature_names_in_", None)
+            source = as_source(X, columns=None if names is None else list(names)).without_targets()
+        if source.n_features != (d := self.n_features_in_):
+            raise ShapeError(f"X has {source.n_features} columns, but the model was fitted to {d}")
+        return source.with_gaps() if getattr(self, "missing", "refuse") == "use" else source
+
 
 class Sized:
-    """Mixin of estimators whose basis has a size: `n_inducing`, or the same under the name it had before."""
+    """Mixin of estimators with a parameter `n_inducing`, which may still be given under its old name."""
 
     n_inducing: Any
     _old_name: ClassVar[str] = "capacity"
@@ -147,11 +159,10 @@ class Sized:
 
 
 class Estimator(Judged, Inputs):
-    """Base of the Gaussian processes: the way of y to the model's units and back, and `save`."""
+    """Base of the Gaussian processes: units of y, model files, and pages about a model."""
 
     _units: ClassVar[tuple[str, ...]] = ("x_mean", "x_scale")  # attributes that a file holds as arrays
     basis_size_: int
-    n_features_in_: int
     feature_names_in_: np.ndarray
     y_mean_: Any  # a number, or (p,)
     y_scale_: Any
@@ -167,17 +178,17 @@ class Estimator(Judged, Inputs):
     def save(
         self, path: str | Path, metadata: Plain | None = None, precision: str = "double", full: bool = False
     ) -> int:
-        """Write the fitted model to a file for `inducing.load`; returns the size of the file in bytes.
+        """Write the fitted model to a file for `inducing.load` and return the size of the file in bytes.
 
-        `metadata` is a dictionary of yours, of plain JSON. A model along neighbours needs its training rows
-        at every query, so they are in the file, in `precision` "double" or "single". What can be made again
-        when the file is read stays out; full=True keeps it, for a model that goes on to the bit elsewhere.
+        `metadata` is any dictionary that JSON can hold. A "neighbours" model needs its training rows at every
+        query, so they are in the file, in `precision` "double" or "single". What loading can recompute is
+        left out; full=True keeps it, for a loaded model that agrees to the last bit.
         """
         return save(self, path, metadata, precision, full)
 
     def explain(self, path: str | Path, X: Any = None, y: Any = None) -> int:
-        """Write one HTML page to explore the model in a browser: slices with bands, draws, a map, relevance,
-        calibration and surprising rows (left out of the fit, or of a table X, y). Returns its size in bytes.
+        """Write one HTML page to explore the model in a browser and return its size in bytes: slices with
+        bands, draws, a map, relevance, and the calibration and surprises of left-out rows or of a table X, y.
         """
         from .explaining import explain
 
@@ -193,7 +204,7 @@ class Estimator(Judged, Inputs):
         return shown | ({"text/html": self._repr_html_inner()} if "text/html" in shown else {})
 
     def to_record(self) -> tuple[Plain, Arrays]:
-        """Describe the fitted model: plain data for JSON, and arrays by name."""
+        """Return the record of the fitted model: plain data for JSON, and arrays by name."""
         plain, arrays = posterior_record(self._saved_posterior())
         parameters = {}
         for name in _saved_names(type(self)):
@@ -217,7 +228,7 @@ class Estimator(Judged, Inputs):
 
     @classmethod
     def from_record(cls, plain: Plain, arrays: Arrays) -> Self:
-        """Make the estimator of a record; raise if its parts do not fit together."""
+        """Make the estimator from a record; raise if its parts do not fit together."""
         posterior = posterior_from(plain, arrays)
         model = cls(**_parameters_from(cls, plain["parameters"], arrays))
         d, p = posterior.basis.centers.shape[1], posterior.w.shape[1]
@@ -242,7 +253,7 @@ class Estimator(Judged, Inputs):
             if len(given) != d or names not in (None, given):
                 raise ModelFileError(f"its columns do not give {d} inputs")
         if not isinstance(plain["metadata"], dict):
-            raise ModelFileError("its metadata are no dictionary")
+            raise ModelFileError("its metadata are not a dictionary")
         model._kernel, model.basis_size_ = posterior.kernel, len(posterior)
         model.n_features_in_, model.n_iter_ = d, int(plain["n_iterations"])
         model.metadata_ = plain["metadata"]
@@ -250,22 +261,22 @@ class Estimator(Judged, Inputs):
         return model
 
     def _saved_posterior(self) -> Posterior:
-        """The posterior whose record a file has; raise if it has none."""
+        """Return the posterior that a file holds; raise if the model cannot be saved."""
         if not hasattr(self, "_kernel"):
             raise ParameterError(f"this {type(self).__name__} is not fitted; call fit before save")
         return self.posterior_  # type: ignore[attr-defined]
 
     def _more_to_record(self) -> tuple[Plain, Arrays]:
-        """Describe what an estimator has beside its posterior, units and parameters."""
+        """Return what a record holds beside posterior, units and parameters."""
         raise NotImplementedError
 
     def _restore(self, plain: Plain, arrays: Arrays, posterior: Posterior) -> None:
-        """Take the posterior, and what `_more_to_record` has described."""
+        """Set the posterior, and the attributes that `_more_to_record` recorded."""
         raise NotImplementedError
 
 
 class Regression:
-    """Mixin of the regressors: predictions in the user's units, at rows in memory or in parts."""
+    """Mixin of the regressors: predictions in the user's units, for rows in memory or in parts."""
 
     posterior_: Any
     noise_: Any
@@ -273,9 +284,9 @@ class Regression:
     def predict(
         self: Any, X: Any, return_std: bool = False, return_cov: bool = False, latent: bool = False
     ) -> Any:
-        """The mean at each row of X, (n,) or (n, p); on request with standard deviations of the same shape,
-        or with the joint covariance (n, n) or (n, n, p). These are of new observations; of the function
-        itself with latent=True.
+        """Return the mean at each row of X, (n,) or (n, p); on request with standard deviations of the same
+        shape, or with the joint covariance (n, n) or (n, n, p), of new observations, or with latent=True of
+        the function f itself.
         """
         check_is_fitted(self)
         if return_std and return_cov:
@@ -285,30 +296,8 @@ class Regression:
         X = self._validated(X, reset=False)
         return self._joint(X, latent) if return_cov else self._marginals(X, return_std, latent)
 
-    def shapley(
-        self: Any,
-        X: Any,
-        background: Any = None,
-        return_std: bool = False,
-        permutations: int = 8,
-        random_state: Any = 0,
-    ) -> Any:
-        """The part of each input in the mean of f at each row of X, from the rows of `background` (a hundred
-        of X if not given): Shapley values, exact where the kernel is a sum of products over inputs, then on
-        request with the model's standard deviation of each; else by random orders, as many from each
-        background row.
-        """
-        from .reasons import shapley
-
-        check_is_fitted(self)
-        X = self._validated(X, reset=False)
-        rows = None if background is None else self._validated(background, reset=False)
-        rng = generator(random_state)
-        mean = partial(self._marginals, return_std=False, latent=True)
-        return shapley(self, X, rows, self._in_model_units, mean, return_std, permutations, rng)
-
     def light(self) -> Self:
-        """A copy with what predictions need and no more, which can travel to other processes."""
+        """Return a copy without what only the fit needs, small enough to send to other processes."""
         light = copy(self)
         for name in ("progress", "fit_result_", "report_", "_rows", "_long", "_jackknife"):
             vars(light).pop(name, None)
@@ -317,27 +306,18 @@ class Regression:
     def _predict_parts(self: Any, X: Any, return_std: bool, return_cov: bool, latent: bool) -> Any:
         if return_cov:
             raise ParameterError("rows that come in parts have no joint covariance; pass some as one array")
-        names = getattr(self, "feature_names_in_", None)
         if is_dask(X):
             ask = partial(predict_rows, model=self.light(), return_std=return_std, latent=latent)
-            return predict_dask(ask, X, names, self.n_features_in_)
-        source: Source
-        if is_paths(X) and self.encoder_ is not None:
-            source = reading(table_files(X, self.encoder_.marks)[0], self.encoder_, None)
-        else:
-            source = as_source(X, columns=None if names is None else list(names)).without_targets()
-        source = source.with_gaps() if getattr(self, "missing", "refuse") == "use" else source
-        if source.n_features != (d := self.n_features_in_):
-            raise ShapeError(f"X has {source.n_features} columns, but the model was fitted to {d}")
-        parts = list(source.map(predict_rows, self.light(), return_std, latent))
+            return predict_dask(ask, X, getattr(self, "feature_names_in_", None), self.n_features_in_)
+        parts = list(self._source(X).map(predict_rows, self.light(), return_std, latent))
         return tuple(map(np.concatenate, zip(*parts, strict=True))) if return_std else np.concatenate(parts)
 
     def _marginals(self, X: np.ndarray, return_std: bool, latent: bool) -> Any:
-        """The mean, on request with standard deviations, at rows of the right shape."""
+        """Return the mean, on request with standard deviations, at rows that were checked."""
         raise NotImplementedError
 
     def _joint(self: Any, X: np.ndarray, latent: bool) -> tuple[np.ndarray, np.ndarray]:
-        """The mean and the joint covariance at rows of the right shape."""
+        """Return the mean and the joint covariance at rows that were checked."""
         noise, Xs = 0.0 if latent else self._new_noise(), self._in_model_units(X)
         covariance = per_output(to_numpy(self._ask("covariance", Xs)), self.y_scale_)  # (n, n) or (n, n, p)
         rows = np.arange(len(covariance))
@@ -345,27 +325,27 @@ class Regression:
         return self._in_user_units(self._mean(Xs)), covariance
 
     def _mean(self, Xs: Array) -> np.ndarray:
-        alone = hasattr(self.posterior_, "mean")  # without a variance, which costs far more
+        alone = hasattr(self.posterior_, "mean")  # without the variance, which costs far more
         return to_numpy(self.posterior_.mean(Xs) if alone else self._ask("predict", Xs)[0])
 
     def _ask(self, what: str, Xs: Array) -> Any:
-        """The posterior's `predict` or `covariance` at rows in the model's units."""
+        """Return the posterior's `predict` or `covariance` at rows in the model's units."""
         return getattr(self.posterior_, what)(Xs)
 
     def _new_noise(self) -> Any:
-        """The noise of an observation yet to be made, a number or (p,); raise if it is not known."""
+        """Return the noise variance of a new observation, a number or (p,); raise if it is not known."""
         raise NotImplementedError
 
 
 def predict_rows(
     rows: Part | np.ndarray, model: Regression, return_std: bool = False, latent: bool = False
 ) -> Any:
-    """Predict at a part of a source, or at rows of an array, that was checked when it was read."""
+    """Predict at a part of a source, or at rows of an array, without checking them again."""
     return model._marginals(rows.X if isinstance(rows, Part) else rows, return_std, latent)
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """The random numbers of a `random_state` as scikit-learn knows it."""
+    """Return the random generator of a scikit-learn `random_state`."""
     try:
         return np.random.default_rng(check_random_state(random_state).randint(2**31))
     except ValueError as error:
@@ -373,12 +353,12 @@ def generator(random_state: Any) -> np.random.Generator:
 
 
 def _saved_names(kind: type[Estimator]) -> list[str]:
-    """The constructor's parameters that a file holds."""
+    """Return the names of the constructor's parameters that a file holds."""
     return [name for name in signature(kind).parameters if name not in TRANSIENT]
 
 
 def _as_plain(name: str, value: Any) -> Any:
-    """A constructor's parameter as JSON, or None where it has no meaning without the data."""
+    """Return a constructor's parameter as JSON, or None where it has no meaning without the data."""
     if name == "random_state":
         return value if isinstance(value, int) else None
     if name == "noise" and np.ndim(value) > 0:  # one per row would be training data
@@ -393,11 +373,11 @@ def _as_plain(name: str, value: Any) -> Any:
 
 
 def _parameters_from(kind: type[Estimator], saved: Plain, arrays: Arrays) -> dict[str, Any]:
-    """A constructor's parameters from what `_as_plain` made of them."""
+    """Return a constructor's parameters, read back from what `_as_plain` made of them."""
     readers = {"kernel": kernels.from_spec, "mean": means.from_spec, "likelihood": likelihoods.from_spec}
     parameters: dict[str, Any] = {}
     if "capacity" in saved and (saved.get("method") is not None or "n_inducing" not in saved):
-        saved = saved | {"n_inducing": saved["capacity"]}  # as older files have it
+        saved = saved | {"n_inducing": saved["capacity"]}  # its name in older files
     for name in _saved_names(kind):
         if name == "inducing" and name not in saved:
             parameters[name] = array(arrays, name, 2)

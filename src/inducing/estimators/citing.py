@@ -7,7 +7,7 @@ from .. import __version__
 from ..model.bases import Multiscale
 from ..model.likelihoods import Gaussian, LearnedNoise
 
-_ROWS = {  # of the table, and beside it
+_ROWS = {  # works by the row of the table, or other approximation
     "sor": ["quinonero2005"],
     "dtc": ["quinonero2005"],
     "vfe": ["titsias2009"],
@@ -21,8 +21,8 @@ _ROWS = {  # of the table, and beside it
 
 
 def citation(model: Any = None) -> str:
-    """BibTeX of this package and, of a fitted estimator, of the methods it used: its row of the table, its
-    basis, likelihood and noise, its stream, and conformal bands that it was calibrated for.
+    """Return BibTeX of this package and of the methods that a fitted estimator used: its approximation,
+    basis, likelihood and noise, its stream, and jackknife+ intervals.
     """
     keys = set() if model is None else _keys(model)
     title = "inducing: sparse {Gaussian} processes under one notation"
@@ -32,16 +32,16 @@ def citation(model: Any = None) -> str:
 
 
 def works() -> dict[str, str]:
-    """The entries of works.bib by their keys, in their order."""
+    """Return the entries of works.bib by their keys, in the file's order."""
     entries = files(__package__).joinpath("works.bib").read_text(encoding="utf-8").strip().split("\n\n")
     return {entry.partition("{")[2].partition(",")[0]: f"{entry}\n" for entry in entries}
 
 
 def _keys(model: Any) -> set[str]:
-    """The works that a fitted model rests on."""
+    """Return the keys of the works that a fitted model rests on."""
     name = str(getattr(model, "approximation_", getattr(model, "approximation", "")))
     posterior = getattr(model, "posterior_", None)
-    posterior = getattr(posterior, "posterior", posterior)  # of a predictor along neighbours, its process
+    posterior = getattr(posterior, "posterior", posterior)  # the process of a predictor along neighbours
     keys = {"rasmussen2006", *_ROWS.get(name, [])}
     if isinstance(getattr(posterior, "basis", None), Multiscale):
         keys.add("walder2008")

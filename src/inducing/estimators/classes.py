@@ -1,34 +1,30 @@
-"""The classes of a classifier: their processes, what a file holds of them, and likelihoods by name."""
+"""Helpers of the classifiers: checks of labels, likelihoods by name, probabilities, records of classes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import numpy as np
 
 from ..errors import LabelError, ModelFileError, ParameterError, require_one_of
 from ..files.records import ROWS_PREFIX, Arrays, Plain, array, expect, number
 from ..model import likelihoods
-from ..model.kernels.base import Kernel
 from ..model.likelihoods import Binary
 from ..model.posterior import Posterior, predict_together
 from ..numerics.arrays import Array, to_numpy
 from .predictive import PredictiveClasses
 
-if TYPE_CHECKING:
-    from ..learning.along_neighbours import ClassesAlongNeighbours
-
 WarmupRows = tuple[np.ndarray, np.ndarray] | None  # X and labels of a warm-up that has not ended
 
 
 def require_labels(y: np.ndarray) -> None:
-    """Raise if y is no list of labels, such as numbers with fractions."""
+    """Raise if y does not hold labels but, for example, numbers with fractions."""
     from sklearn.utils.multiclass import check_classification_targets
 
     try:
-        with np.errstate(invalid="ignore"):  # numbers beyond integers
+        with np.errstate(invalid="ignore"):  # of numbers too large for integers
             check_classification_targets(y)
     except TypeError as error:
         raise LabelError(f"labels must be of one kind, all text or all numbers: {error}") from error
@@ -49,53 +45,34 @@ class ClassesOfRows(PredictiveClasses):
 
     posteriors_: Any  # a tuple
     likelihood_: Any  # of classes
-    _kernel: Kernel  # of the standardised inputs
-    n_iter_: int
-    basis_size_: int
-    log_evidence_: float | None
     report_: Any  # a `ClassDiagnosis`
 
-    def _keep_along_neighbours(self, learned: ClassesAlongNeighbours) -> Self:
-        """Keep the predictors of a fit; they share the search and the features of the rows."""
-        first, *others = learned.predictors
-        self.posteriors_ = (first, *(other.beside(first) for other in others))
-        self.likelihood_, self._kernel = learned.likelihood, first.kernel
-        self.n_iter_, self.basis_size_ = max(1, learned.n_iterations), len(first.basis)
-        self.log_evidence_, self.report_ = learned.log_evidence, learned.report
-        return self
-
     def _refuse_along_neighbours(self, what: str) -> None:
-        """Raise if the model is one along neighbours, which cannot do this."""
+        """Raise if the model was fitted with approximation="neighbours", which `what` does not support."""
         if _along_neighbours(getattr(self, "posteriors_", (None,))):
             raise ParameterError(
                 f"{what} needs a process without neighbours; fit with approximation='fitc', or use the "
                 "`posterior` of each of posteriors_"
             )
 
-    def _processes(self) -> list[Posterior]:
-        """The posterior of each class; along neighbours the part of it that knows none."""
-        return [getattr(post, "posterior", post) for post in self.posteriors_]
 
-    def _latent(self, Xs: Array) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of each class's f. (n, c) each"""
-        return latent_of_classes(self.posteriors_, Xs)
-
-
-def latent_of_classes(posteriors: Sequence[Any], Xs: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of each class's f, by posteriors or along neighbours. (n, c) each"""
-    if not _along_neighbours(posteriors):
-        return predict_together(posteriors, Xs)
-    each = [post.predict(Xs) for post in posteriors]
-    return np.stack([m.mean for m in each], axis=1), np.stack([m.variance for m in each], axis=1)
+def probabilities_at(posteriors: Sequence[Any], likelihood: Binary, Xs: Array) -> np.ndarray:
+    """Return the probability of each class at rows in the model's units. (n, classes)"""
+    if _along_neighbours(posteriors):
+        each = [post.predict(Xs) for post in posteriors]
+        mean, variance = (np.stack(values, axis=1) for values in zip(*each))
+    else:
+        mean, variance = predict_together(posteriors, Xs)
+    return likelihood.probabilities(mean, np.maximum(variance, 1e-300))
 
 
 def _along_neighbours(posteriors: Sequence[Any]) -> bool:
-    """Whether these are predictors along neighbours, which contain a posterior."""
+    """Return whether these are predictors along neighbours, which contain a posterior."""
     return hasattr(posteriors[0], "posterior")
 
 
 def binary_likelihood(likelihood: Any) -> Binary:
-    """The likelihood of two classes of that name, or as given. Raise if it is none."""
+    """Return the likelihood of two classes, given as an object or by name; raise if it is another."""
     known = {name: kind for name, kind in likelihoods.BY_NAME.items() if issubclass(kind, Binary)}
     if isinstance(likelihood, Binary):
         return likelihood
@@ -105,8 +82,8 @@ def binary_likelihood(likelihood: Any) -> Binary:
 
 
 def class_record(classes: np.ndarray, posteriors: Sequence[Any], held: WarmupRows) -> tuple[Plain, Arrays]:
-    """The labels, the posteriors after the first, the labels of a warm-up, and of predictors along neighbours
-    the training rows, whose inputs they share, as a file holds them.
+    """Return the record of a classifier's classes for a file: labels, the posteriors after the first, labels
+    of a warm-up, and for predictors along neighbours the training rows, whose inputs they share.
     """
     if classes.dtype.kind not in "biufU" and not all(isinstance(label, str) for label in classes):
         raise ParameterError(f"labels of type {classes.dtype} cannot be saved; use numbers or strings")
@@ -133,16 +110,16 @@ def class_record(classes: np.ndarray, posteriors: Sequence[Any], held: WarmupRow
 def restored_classes(
     plain: Plain, arrays: Arrays, first: Posterior, held: WarmupRows
 ) -> tuple[np.ndarray, tuple[Any, ...], WarmupRows]:
-    """Read back `class_record`, given the first posterior and the rows of a warm-up with class numbers; raise
-    if its parts do not fit together.
+    """Read back `class_record`: labels, posteriors, and the rows of a warm-up, which come with class numbers
+    and leave with labels. Raise if the parts do not fit together.
     """
     dtype, labels = np.dtype(plain["classes_dtype"]), plain["classes"]
     lengths = [len(label) for label in labels if isinstance(label, str)]
     if dtype.kind not in "biufUO" or max(lengths, default=0) * len(labels) > 16 * sum(lengths) + 4096:
         raise ModelFileError(f"its {len(labels)} classes have the type {dtype}")
     if len(labels) < 2 and held is None:
-        raise ModelFileError(f"it has {len(labels)} classes, and a classifier needs two at least")
-    classes = np.array(labels, dtype="U" if dtype.kind == "U" else dtype)  # as wide as they are
+        raise ModelFileError(f"it has {len(labels)} classes, and a classifier needs at least two")
+    classes = np.array(labels, dtype="U" if dtype.kind == "U" else dtype)  # text as wide as the longest label
     count, m = len(classes), len(first)
     if held is not None:
         X, numbers = held
@@ -163,7 +140,7 @@ def restored_classes(
 
 
 def _near_rows(plain: Plain, arrays: Arrays, posteriors: Sequence[Posterior]) -> tuple[Any, ...]:
-    """The predictors along neighbours of posteriors, with their training rows."""
+    """Return the predictors along neighbours, made of the posteriors and the training rows in a record."""
     from ..inference.neighbours import NeighboursPredictor
 
     columns = {ROWS_PREFIX + name: array(arrays, ROWS_PREFIX + name, 2) for name in ("residuals", "noise")}

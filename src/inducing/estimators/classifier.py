@@ -15,7 +15,7 @@ from ..inference import selection
 from ..inference.propagation import expects
 from ..inference.regression import approximation_of, problem_of
 from ..learning import outofcore
-from ..learning.along_neighbours import learn_along_neighbours
+from ..learning.along_neighbours import ClassesAlongNeighbours, learn_along_neighbours
 from ..learning.class_diagnosis import ClassDiagnosis
 from ..learning.classes import MANY_LABELS, Coded, Labels, LearnedClasses, learn_classes, learn_classes_of
 from ..learning.settings import LogNormal
@@ -34,7 +34,14 @@ from ..sources.moments import center_and_scale
 from ..sources.source import Source
 from ..streams.feeding import all_or_nothing, most_informative_rows
 from .base import RENAMED, Estimator, Rated, Sized, generator
-from .classes import ClassesOfRows, binary_likelihood, class_record, require_labels, restored_classes
+from .classes import (
+    ClassesOfRows,
+    binary_likelihood,
+    class_record,
+    probabilities_at,
+    require_labels,
+    restored_classes,
+)
 from .columns import kinds_of
 from .outputs import prepared_source
 from .preparation import ONLY_NUMBERS, checked_weights, start_inducing
@@ -51,61 +58,62 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
     """Sparse Gaussian process classification for scikit-learn: two classes, or one against the rest for each
     of many.
 
-    All classes share the kernel and one basis. The probabilities of many are those of independent labels,
-    conditioned on exactly one being positive (`likelihoods.Binary.probabilities` says why). Inputs are
-    standardised inside: `posteriors_` are in units of the standardised inputs, `inducing`, lengthscales and
-    periods of `kernel`, `priors` and `kernel_` in the user's. With standardize=False the two are one.
+    All classes share the kernel and one basis. With more than two classes the probabilities are those of
+    independent labels, given that exactly one is positive (`likelihoods.Binary.probabilities` says why).
+    Inputs are standardised inside: `posteriors_` are in units of the standardised inputs, `inducing`,
+    lengthscales and periods of `kernel`, `priors` and `kernel_` in the user's. With standardize=False the two
+    are the same.
 
     Parameters
     ----------
     kernel : a Kernel, or the name of a stationary one ("rbf", "matern52", ...), started at √d standard
         deviations; None is "rbf"; "auto" takes RBF, Matérn 5/2 or 3/2, whichever is ahead after a few
-        iterations, and for the thesis' ways and "neighbours" "rbf". A name has a lengthscale for each input,
-        or with ard=False one for all.
-    approximation : the row of the table that the classes' sites follow, "vfe", "pep", "fitc", "dtc", ...;
-        "auto" is "fitc".
-    n_inducing : how many basis functions, for the thesis' ways at most; with method=None they are inducing
+        iterations, and for the thesis' methods and "neighbours" "rbf". A name has a lengthscale for each
+        input, or with ard=False one for all.
+    approximation : the row of the table used for each class, "vfe", "pep", "fitc", "dtc", ...; "auto" is
+        "fitc".
+    n_inducing : how many basis functions, for the thesis' methods at most; with method=None they are inducing
         inputs that start at `inducing` and are learned with the kernel.
-    neighbours : of approximation="neighbours", how many rows near a row or a query are looked at; files then
+    neighbours : for approximation="neighbours", how many near rows a row or a query depends on; files then
         hold the training rows.
     class_weight : "balanced", a weight for each label, or None.
-    validation_fraction : the share of the rows that judges between stages of the learning.
+    validation_fraction : the share of the rows held out to choose between stages of the learning.
     device : a PyTorch device to learn on, such as "cuda".
-    method : None learns kernel and basis from all rows by the evidence of `approximation`. The thesis' ways:
-        "ep", sparse expectation propagation on a basis found among the rows [004 chapter 4]; "fitc", the
-        same on a basis that starts at `inducing` and may move [001 §5]; "online", one pass over the rows [004
-        chapter 3].
-    inducing : where the basis starts, but for "ep" and "online": a rule of `inducing.selection` or an array
-        (m, d). optimize : "hyperparameters" learns the kernel by the evidence; "all" (not for "ep" and
-        "online") moves the basis, too; "auto" is "all", and for the thesis' ways
-        "hyperparameters"; None does neither.
+    method : None learns kernel and basis from all rows by the evidence of `approximation`. The thesis'
+        methods: "ep", sparse expectation propagation on a basis found among the rows [004 chapter 4]; "fitc",
+        the same on a basis that starts at `inducing` and may move [001 §5]; "online", one pass over the rows
+        [004 chapter 3].
+    inducing : where the basis starts, except for "ep" and "online": a rule of `inducing.selection` or an
+        array (m, d).
+    optimize : "hyperparameters" learns the kernel by the evidence; "all" (not for "ep" and "online") moves
+        the basis, too; "auto" is "all", and for the thesis' methods "hyperparameters"; None does neither.
     learning_rows : how many rows, drawn at random, the kernel is learned from; None is all.
     likelihood : "probit", "logistic", "step", or one from `inducing.likelihoods` such as Probit(noise=1e-4).
-    sweeps, tolerance, removal_score, damping : as for `inducing.expectation_propagation`, there score.
-    order : how "online" and `partial_fit` read rows: "given", for `fit` at random; "information", the most
-        informative of those left next [004 §3.8.1].
-    warmup : how many rows `partial_fit` takes units and kernel from.
+    sweeps, tolerance, removal_score, damping : as for `inducing.expectation_propagation`, which calls the
+        third `score`.
+    order : how "online" and `partial_fit` read rows: "given" (`fit` shuffles them first), or "information",
+        always the most informative row left [004 §3.8.1].
+    warmup : how many rows set the units and teach the kernel in `partial_fit`.
     half_life, on_drift : as for `OnlineGPRegressor`.
     max_iter, restarts, fixed, priors, jitter : of the learning, as for
         `inducing.fit_expectation_propagation`. With method=None and a kernel that is not given, priors=None
-        is a log-normal prior on the lengthscales about their start, by a factor of e²: labels are few bits,
-        and the evidence of many lengthscales alone over-fits small tables; {} is no prior.
+        is a log-normal prior on the lengthscales about their start, by a factor of e²: labels say little, and
+        the evidence of many lengthscales alone over-fits small tables; {} is no prior.
     categorical, allow_unseen, missing : as for `SparseGPRegressor`, with method=None; no rows are dropped.
     random_state : seed of the order in which rows are read, of the start and the restarts.
-    encoder : a `TableEncoder` that says how the columns of data frames become numbers; None is one as it
-        comes.
+    encoder : a `TableEncoder` that turns the columns of data frames into numbers; None is a default one.
 
     Attributes
     ----------
-    classes_ : the labels. open_classes_ : whether `partial_fit` learns labels that are none of them.
-    posteriors_ : a Posterior of the latent f for each, for the second alone where there are two.
+    classes_ : the labels. open_classes_ : whether `partial_fit` learns new labels.
+    posteriors_ : a Posterior of the latent f for each class; of two classes only for the second.
     kernel_, likelihood_, basis_size_, n_iter_ (of the learning, at least 1), n_rows_ (read so far), x_mean_,
         x_scale_, n_features_in_; from data frames feature_names_in_, encoder_.
     warming_up_ : whether units and kernel may still change.
-    log_evidence_ : log probability of the labels, summed over posteriors_; for "online" each row's before it
-        was read. None where it cannot be had.
-    report_ : of a fit with method=None, how well its rows classify each other, how sure that is, and what
-        would help; print it. Of rows that come in parts it looks at a sample.
+    log_evidence_ : log probability of the labels, summed over posteriors_; for "online" that of each row
+        given those before. None where it is not known.
+    report_ : with method=None, how well each row is classified by the others, how sure that is, and what
+        would help; print it. For data in parts it is about a sample.
     """
 
     kernel: Kernel | str | None = None
@@ -186,7 +194,7 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         return self
 
     def _fit_classes(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Self:
-        """Learn kernel, basis and processes from all rows, on the engine; rows that repeat are merged."""
+        """Learn kernel, basis and processes from all rows (method=None); equal rows are merged."""
         rng, n_rows = generator(self.random_state), len(X)
         if self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)
@@ -199,15 +207,14 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         used = None if np.all(weights == 1.0) else weights
         stage, signs = self._stage(X, Y, used, rng)
         if self.approximation == "neighbours":
-            self.n_rows_, self._held = n_rows, None
-            self._keep_along_neighbours(learn_along_neighbours(stage, signs))
+            self._take(learn_along_neighbours(stage, signs), n_rows)
         else:
             self._take(learn_classes(stage, signs, self._other_kinds), n_rows)
         self.report_ = self.report_.named(classes).renumbered(given[rows])
         return self
 
     def _fit_source(self, source: Source, sample_weight: Any) -> Self:
-        """Learn from a sample of the rows, then from all of them."""
+        """Learn from a sample of a source's rows, then from all of them."""
         weighted = sample_weight is not None or self.class_weight is not None
         near = self.approximation == "neighbours"
         if weighted or self.method is not None or near or self.device is not None or source.n_outputs != 1:
@@ -235,13 +242,13 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
             self._other_kinds,
         )
         self._take(learned, survey.moments.n)
-        self.report_ = replace(self.report_.named(labels), surprises=())  # a sample's rows have no numbers
+        self.report_ = replace(self.report_.named(labels), surprises=())  # rows of a sample have no numbers
         return self
 
     def _stage(
         self, X: np.ndarray, Y: np.ndarray, weights: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Stage, Array]:
-        """The stage that learning starts from, and the signs of its rows, on the device asked for."""
+        """Return the stage that learning starts from, and the signs of its rows, on `device`."""
         basis = Points(self._places(X, self._size, rng))
         near = self.neighbours if self.approximation == "neighbours" else None
         row = approximation_of("fitc" if self.approximation == "auto" else self.approximation, None, near)
@@ -262,46 +269,44 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         )
         return stage, signs
 
-    def _take(self, learned: LearnedClasses, n_rows: int) -> None:
-        """Keep what was learned."""
-        self.likelihood_, self._kernel = learned.likelihood, learned.posteriors[0].kernel
+    def _take(self, learned: LearnedClasses | ClassesAlongNeighbours, n_rows: int) -> None:
+        """Set the fitted attributes from what was learned from `n_rows` rows."""
+        self.likelihood_, self._held = learned.likelihood, None
         self.n_iter_, self.n_rows_, self.report_ = max(1, learned.n_iterations), n_rows, learned.report
-        self._keep([post.to_numpy() for post in learned.posteriors])
-        self._held = None
+        if isinstance(learned, LearnedClasses):
+            self._kernel = learned.posteriors[0].kernel
+            return self._keep([post.to_numpy() for post in learned.posteriors])
+        first, *others = learned.predictors
+        self.posteriors_ = (first, *(other.beside(first) for other in others))  # they share rows and search
+        self._kernel, self.basis_size_ = first.kernel, len(first.basis)
+        self.log_evidence_ = learned.log_evidence
 
     def _priors(self) -> Any:
-        """The priors given; None is one on the lengthscales of a kernel that was chosen here."""
+        """Return the priors given; without any, those on the lengthscales of a kernel that is not given."""
         if self.priors is not None or isinstance(self.kernel, Kernel):
             return given_priors(self.priors, self._kernel, self.x_scale_)
         lengths = {k: v for k, v in self._kernel.parameters.items() if k.endswith("lengthscale")}
         return {f"kernel.{k}": LogNormal(float(np.exp(np.mean(np.log(v)))), 2.0) for k, v in lengths.items()}
 
     def query(self, X: Any, n: int = 1) -> np.ndarray:
-        """The n rows of X whose labels would teach the model most, the best first. (n,) [004 §3.8.1]"""
+        """Return the n rows of X whose labels would teach the model most, best first. (n,) [004 §3.8.1]"""
         Xs = self._queries(X)
         self._refuse_along_neighbours("query")
         return most_informative_rows(self.posteriors_, self.likelihood_, Xs, n)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class at the rows of X, which may come in parts. (n, classes)"""
+        """Return the probability of each class at the rows of X, which may come in parts. (n, classes)"""
         check_is_fitted(self)
         if not is_parted(X):
-            return self._at(self._queries(X))
-        names = getattr(self, "feature_names_in_", None)
-        source = as_source(X, columns=None if names is None else list(names)).without_targets()
-        return np.concatenate([self._at(self._in_model_units(part.X)) for part in source.parts()])
-
-    def _at(self, Xs: np.ndarray) -> np.ndarray:
-        mean, variance = self._latent(Xs)
-        assert isinstance(self.likelihood_, Binary)
-        return self.likelihood_.probabilities(mean, np.maximum(variance, 1e-300))
+            return probabilities_at(self.posteriors_, self.likelihood_, self._queries(X))
+        parts = (self._in_model_units(part.X) for part in self._source(X).parts())
+        return np.concatenate([probabilities_at(self.posteriors_, self.likelihood_, Xs) for Xs in parts])
 
     def predict(self, X: Any, reject_below: float | None = None, reject_label: Any = None) -> np.ndarray:
-        """The most probable class of each row. (n,)
+        """Return the most probable class of each row. (n,)
 
-        With reject_below, rows whose most probable class has less than this probability are given
-        `reject_label` instead [004 Fig. 5.7]; the result is then an array of objects, with None for such rows
-        unless a label is given.
+        With reject_below, rows whose most probable class has less than this probability get `reject_label`
+        instead [004 Fig. 5.7], by default None; the result is then an array of objects.
         """
         p = self.predict_proba(X)
         labels = self.classes_[np.argmax(p, axis=1)]
@@ -320,7 +325,9 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         require_count("n_inducing", self._size)
 
     def _saved_posterior(self) -> Posterior:
-        return self._processes()[0] if hasattr(self, "posteriors_") else super()._saved_posterior()
+        if not hasattr(self, "posteriors_"):
+            return super()._saved_posterior()
+        return getattr(self.posteriors_[0], "posterior", self.posteriors_[0])
 
     def _more_to_record(self) -> tuple[Plain, Arrays]:
         plain, arrays = self._stream_record()
@@ -336,23 +343,23 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
             self.report_ = ClassDiagnosis.from_json(plain["report"])
         self._restore_stream(plain, arrays, (), posterior)
         if not isinstance(self.likelihood_, Binary):
-            raise ModelFileError(f"it classifies with {self.likelihood_}")
+            raise ModelFileError(f"its likelihood {self.likelihood_} is not for classes")
         self.classes_, self.posteriors_, self._held = restored_classes(plain, arrays, posterior, self._held)
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Rows to learn from: numbers, and labels."""
+        """Check rows to learn from and return their inputs, with gaps filled if wanted, and labels."""
         X, y = self._validated(X, y, reset=reset)
         require_labels(y)
         if reset:
             self.kinds_ = ONLY_NUMBERS if self.method is not None else kinds_of(self, X)
         if self.missing == "drop" or (self.method is not None and self.categorical is not None):
-            raise ParameterError("a classifier takes categorical= with method=None, and drops no rows itself")
+            raise ParameterError("categorical= needs method=None, and a classifier drops no rows itself")
         return as_inputs(self.kinds_.inputs(X) if self.missing == "use" else X), y
 
     def _start(
         self, X: np.ndarray, classes: np.ndarray, weights: np.ndarray | None = None, units: Any = None
     ) -> None:
-        """Set labels, units, likelihood and kernel, before anything is learned."""
+        """Set labels, units, likelihood and starting kernel, before anything is learned."""
         if len(classes) < 2:
             raise LabelError(f"a classifier needs two classes or more, but y has one class, {classes[0]!r}")
         likelihood = binary_likelihood(self.likelihood)
@@ -382,7 +389,7 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         return (Matern52, Matern32) if isinstance(self.kernel, str) and self.kernel == "auto" else ()
 
     def _signs(self, y: np.ndarray) -> np.ndarray:
-        """+1 for the class a posterior is of, -1 for the rest. (n, 1) for two classes, else (n, classes)"""
+        """Return +1 for the class of a posterior, else -1. (n, 1) for two classes, else (n, classes)"""
         known = np.isin(y, self.classes_)
         if not np.all(known):
             row = int(np.argmin(known))
@@ -392,16 +399,16 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         return np.where(y[:, None] == classes, 1.0, -1.0)
 
     def _places(self, X: np.ndarray, m: int, rng: np.random.Generator) -> np.ndarray:
-        """The places where the basis of "fitc" starts, in the model's units. (m, d)"""
+        """Return the places where the basis starts, in the model's units. (m, d)"""
         if not isinstance(self.inducing, str):
             return self._in_model_units(start_inducing(self.inducing, X.shape[1]))
         require_one_of("inducing", self.inducing, PLACING_RULES, " or an array")
-        mixed = self.kinds_.codes or self.kinds_.way == "variances"  # means of rows are no rows
+        mixed = self.kinds_.codes or self.kinds_.way == "variances"  # then averages of rows are no inputs
         rule = "variance" if mixed and self.inducing == "kmeans" else self.inducing
         return selection.BY_NAME[rule](X, m, rng, kernel=self._kernel)
 
     def _keep(self, posts: Sequence[Posterior]) -> None:
-        """Keep the result, without what EP remembers of each training row."""
+        """Set the posteriors without EP's sites of the training rows, and their log evidence."""
         self.posteriors_ = tuple(replace(post, sites=None) for post in posts)
         self.basis_size_ = len(posts[0])
         values = [post.log_predictive if post.log_evidence is None else post.log_evidence for post in posts]

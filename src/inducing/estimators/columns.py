@@ -1,4 +1,4 @@
-"""The columns of a table as a kernel sees them: numbers, codes of categories, and variances for gaps."""
+"""`Kinds`: how columns of a table become inputs of a kernel: numbers, codes of categories, filled gaps."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from ..numerics.arrays import as_floats, some_rows
 from .guide import Guide
 
 MISSING = ("refuse", "use", "drop")
-GAUSSIAN_ROWS, GAP_ROUNDS, GAP_RIDGE = 4000, 8, 1e-6  # rows and rounds that teach the Gaussian of the columns
-COPIES = {"known": 1, "variances": 2, "indicators": 1}
+GAUSSIAN_ROWS, GAP_ROUNDS, GAP_RIDGE = 4000, 8, 1e-6  # rows and rounds to learn the Gaussian of the columns
+COPIES = {"known": 1, "variances": 2, "indicators": 1}  # how often each column is among the inputs
 
 
 @dataclass(frozen=True, eq=False)
 class Kinds:
     """The kinds of the columns of X (n, d), and the inputs (n, d), (n, d + g) or (n, 2d) made of them.
 
-    Gaps are filled with the mean of a Gaussian of all columns given those that are not missing, and the
-    variance it leaves follows in d more columns, for a kernel that averages over it; or g columns say where
-    gaps were. A gap in a column of codes is a level of its own, the last. A guide's prediction is one column
-    more.
+    Gaps are filled with their mean under a Gaussian of all columns, given the values in the row. Either their
+    variance under it follows in d more columns, for a kernel that averages over it, or g more columns mark
+    the gaps. A gap in a column of codes is a level of its own, the last. A guide's prediction is one more
+    column.
     """
 
-    codes: Mapping[int, int] = field(default_factory=dict)  # the levels of each column of codes
-    output: int | None = None  # the column that has the number of an output, one of the codes
-    way: str = "known"  # or "variances", "indicators"
+    codes: Mapping[int, int] = field(default_factory=dict)  # the number of levels of each column of codes
+    output: int | None = None  # the column of codes that holds the number of the output
+    way: str = "known"  # how gaps enter: not at all, or as "variances" or "indicators"
     mean: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (d,), of the Gaussian of the columns
     scale: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (d,)
     correlation: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # (d, d)
@@ -46,7 +46,7 @@ class Kinds:
 
     @staticmethod
     def of(X: np.ndarray, categorical: Sequence[int], way: str, output: int | None, unseen: bool) -> Kinds:
-        """The kinds of the training rows; `way` is for the gaps there are."""
+        """Return the kinds of the columns of training rows, with gaps treated in this `way`."""
         d, codes = X.shape[1], {}
         for c in (*categorical, *(() if output is None else (output,))):
             if not isinstance(c, int | np.integer) or isinstance(c, bool) or not 0 <= c < d:
@@ -63,7 +63,7 @@ class Kinds:
         return kinds._taught(np.where(np.isin(np.arange(d), list(codes)), 0.0, X))
 
     def _taught(self, X: np.ndarray) -> Kinds:
-        """The same with the Gaussian of the columns of X, by expectation and maximisation. [Dempster 1977]"""
+        """Return these kinds with the Gaussian of the columns of X, learned by EM. [Dempster 1977]"""
         X = X[some_rows(len(X), GAUSSIAN_ROWS, len(X))]
         if np.any(np.isnan(X).all(axis=0)):
             raise EmptyDataError(f"column {np.isnan(X).all(axis=0).argmax()} has no values; leave it out")
@@ -77,7 +77,7 @@ class Kinds:
         return kinds
 
     def _expected(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows in standard units, gaps filled, the variances there (n, d), and Σ covariances (d, d)."""
+        """Return rows in standard units, gaps filled, the variances there (n, d), Σ covariances (d, d)."""
         S, V, total = (X - self.mean) / self.scale, np.zeros(X.shape), np.zeros((X.shape[1], X.shape[1]))
         gaps = np.isnan(S)
         C = self.correlation + GAP_RIDGE * np.eye(len(total))
@@ -93,20 +93,21 @@ class Kinds:
 
     @property
     def plain(self) -> bool:
-        """Whether the inputs of the kernel are the columns of X as they are."""
+        """Whether the inputs of the kernel are the unchanged columns of X."""
         return not self.codes and self.way == "known" and self.guide is None
 
     def width(self, d: int) -> int:
-        """The number of columns of X that d inputs were made of."""
+        """Return the number of columns of X that become d inputs of the kernel."""
         marks = len(self.marked) if self.way == "indicators" else 0
         return (d - (self.guide is not None)) // COPIES[self.way] - marks
 
     def inputs(self, X: np.ndarray, std: Any = None) -> np.ndarray:
-        """The inputs of the kernel, in the units of X; `std` are the standard deviations of its entries."""
+        """Return the inputs of the kernel in the units of X; `std` are standard deviations of its entries."""
         X = self._unguided(X, std)
         return X if self.guide is None else np.column_stack([X, self.guide(X)])
 
     def _unguided(self, X: np.ndarray, std: Any) -> np.ndarray:
+        """Return `inputs` without the guide; warn of levels and gaps that the fit did not have."""
         X = X.copy() if self.codes else X
         for c, levels in self.codes.items():
             X[np.isnan(X[:, c]), c] = levels - 1
@@ -114,7 +115,7 @@ class Kinds:
             if self.allow_unseen and np.any(unseen):
                 warnings.warn(
                     f"{np.count_nonzero(unseen)} rows have a level of column {c} that was not seen, and are "
-                    "predicted from what is known of all levels",
+                    "predicted with the mean variance of all levels",
                     InducingWarning,
                     stacklevel=2,
                 )
@@ -130,14 +131,14 @@ class Kinds:
         if self.way == "indicators":
             new = int(np.count_nonzero(np.delete(gaps, self.marked, axis=1).any(axis=1)))
             if new:
-                message = f"{new} rows have gaps in columns that had none in the fit; means fill them"
+                message = f"{new} rows have gaps in columns that had none in the fit; their means fill them"
                 warnings.warn(message, InducingWarning, stacklevel=2)
             return np.hstack([filled, gaps[:, list(self.marked)]])
         V = V * self.scale**2
         return np.hstack([filled, V if std is None else np.where(gaps, V, deviations(std, X) ** 2)])
 
     def in_place(self, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The centre and scale of the inputs that leave codes and the sign of variances alone. (D,) each"""
+        """Return centre and scale of the inputs, changed so that codes stay codes and variances positive."""
         mean, scale, codes = mean.copy(), scale.copy(), list(self.codes)
         mean[codes], scale[codes] = 0.0, 1.0
         if self.way == "variances":
@@ -146,22 +147,21 @@ class Kinds:
         return mean, scale
 
     def numbers(self, width: int) -> list[int]:
-        """The columns of the inputs (n, width) that are numbers."""
+        """Return the columns of the inputs (n, width) that are numbers, not codes."""
         return [c for c in range(width // COPIES[self.way]) if c not in self.codes]
 
     def of_numbers(self, base: Kernel, width: int) -> Kernel:
-        """`base` on the numbers, averaged where they are uncertain; as it is where it looks at codes."""
+        """Return `base` on the numbers, averaged where these are uncertain; unchanged if it uses codes."""
         if any(c.column in self.codes for c in categories_of(base)):
             return base
         return restricted(base, tuple(self.numbers(width)) if self.codes else None, self.way == "variances")
 
     def kernel(self, base: Kernel, width: int, rank: int | None = None, mixed: bool = True) -> Kernel:
-        """`base`, a kernel of the numbers, with those of categories: k_num · k_cat, mixed with the sum of
-        both; and times that of the outputs.
+        """Return `base`, a kernel of the numbers, with kernels of the categories: k_num · k_cat, if `mixed`
+        plus k_num + k_cat; and times the kernel of the outputs.
         """
-        if not self.codes and self.way != "variances":
-            return base
-        if any(c.column in self.codes for c in categories_of(base)):
+        known = not self.codes and self.way != "variances"
+        if known or any(c.column in self.codes for c in categories_of(base)):
             return base
         numbers, base = self.numbers(width), self.of_numbers(base, width)
         categories = [
@@ -179,7 +179,7 @@ class Kinds:
         return Product((kernel if categories else base, of_output))
 
     def record(self) -> tuple[Plain, Arrays]:
-        """A description for a model file."""
+        """Return the record of the kinds for a model file."""
         codes = {str(c): levels for c, levels in self.codes.items()}
         plain = {"codes": codes, "output": self.output, "way": self.way, "marked": list(self.marked)}
         arrays = {} if self.guide is None else self.guide.record()
@@ -189,7 +189,7 @@ class Kinds:
 
     @staticmethod
     def from_record(plain: Plain | None, arrays: Arrays, d: int) -> Kinds:
-        """Read back `record` for a kernel of d inputs; older files have none."""
+        """Read back `record` for a kernel of d inputs; older files have none (None)."""
         if plain is None:
             return Kinds()
         values: dict[str, Any] = {name: plain[name] for name in ("output", "way", "allow_unseen")}
@@ -205,7 +205,7 @@ class Kinds:
 
 
 def deviations(std: Any, X: np.ndarray) -> np.ndarray:
-    """Standard deviations of the entries of X, from one number, one for each column or one for each entry."""
+    """Return standard deviations of X's entries, given as one number, one per column or one per entry."""
     std = as_floats(std, "x_std")
     fits = std.shape in ((), X.shape[1:], X.shape)
     if not fits or not np.all((std >= 0.0) & (std < np.inf)):
@@ -223,8 +223,8 @@ def kinds_of(
     std: Any = None,
     of_all: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Kinds:
-    """The kinds of the training rows of an estimator, from its parameters and what its encoder says. Where X
-    is a sample of rows, `of_all` says which columns have gaps, and the highest value of each. (d,) each
+    """Return the kinds of an estimator's training rows, from its parameters and its encoder. If X is only a
+    sample of the rows, `of_all` are whether each column has gaps, and its highest value. (d,) each
     """
     encoder = getattr(model, "encoder_", None)
     known = {} if encoder is None else encoder.category_levels
@@ -244,7 +244,7 @@ def kinds_of(
 
 
 def way_of(missing: str, kernel: Any, gaps: bool, std: Any) -> str:
-    """The way inputs carry gaps: none, variances under the RBF kernel, or indicators."""
+    """Return how gaps enter the inputs: "known" for not at all, "variances" for the RBF, or "indicators"."""
     require_one_of("missing", missing, MISSING)
     rbf = isinstance(kernel, RBF) or str(kernel).lower() in ("none", "auto", "rbf")
     if std is not None and not rbf:
@@ -255,7 +255,7 @@ def way_of(missing: str, kernel: Any, gaps: bool, std: Any) -> str:
 
 
 def restricted(kernel: Kernel, columns: tuple[int, ...] | None, averaged: bool) -> Kernel:
-    """The kernel on these columns where it looks at all; the RBF averaged, where inputs are uncertain."""
+    """Return the kernel on these columns, unless it has its own; if `averaged` with every RBF averaged."""
     if isinstance(kernel, Composite):
         return replace(kernel, parts=tuple(restricted(part, columns, averaged) for part in kernel.parts))
     own = getattr(kernel, "columns", None)

@@ -1,4 +1,4 @@
-"""`compare`: ways to fit one table, side by side, by error, log loss and time. [000 Fig 2], [001 Fig 3]"""
+"""`compare`: methods to fit one table, side by side, by error, log loss and time. [000 Fig 2], [001 Fig 3]"""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 ROWS_OF_TABLE = tuple(name for name, row in TABLE.items() if not row.blocks)
-BASELINES = ("mean", "linear", "boosting")  # what everybody has: they have no basis
+BASELINES = ("mean", "linear", "boosting")  # from scikit-learn, without a basis
 METHODS = tuple(dict.fromkeys((*RECIPES, *RULES, *ROWS_OF_TABLE, "exact", *BASELINES)))
 USUAL = ("auto", "spgp-full", "vsgp-full", "vfe", "random", "kmeans", "information-gain", "exact", *BASELINES)
 EXACT_ROWS = 1000  # of the exact GP, at most
-SIZES = {"exact": EXACT_ROWS} | dict.fromkeys(BASELINES, 0)  # of the methods that no size is asked for
+SIZES = {"exact": EXACT_ROWS} | dict.fromkeys(BASELINES, 0)  # of the methods that `sizes` does not concern
 METHODS_FOR_CLASSES = ("fitc", "vfe", "pep", "dtc", *BASELINES)
 USUAL_FOR_CLASSES = ("fitc", "vfe", *BASELINES)
-BLIND = ("random", "kmeans")  # rules that look at no kernel: hyperparameters learned before do not matter
+BLIND = ("random", "kmeans")  # rules that use no kernel, so none is learned before them
 
 
 @dataclass(frozen=True)
 class Result:
-    """One fit and how well it predicts rows held out. `m` is the number of basis functions it ended with."""
+    """One fit of a regressor, and how well it predicts held-out rows."""
 
     method: str
-    size: int  # basis functions asked for; of "exact", the most rows it may use
+    size: int  # basis functions asked for; for "exact" the most rows it may use
     repeat: int
-    m: int
+    m: int  # basis functions of the fitted model
     smse: float
     msll: float
     coverage: float  # of intervals of 95 %
@@ -52,7 +52,7 @@ class Result:
 
 @dataclass(frozen=True)
 class ClassResult:
-    """One fit of classes and how well it names those of rows held out."""
+    """One fit of a classifier, and how well it predicts the labels of held-out rows."""
 
     method: str
     size: int
@@ -81,24 +81,24 @@ def compare(
     random_state: int = 0,
     progress: ComparisonProgress | None = None,
 ) -> DataFrame:
-    """Fit X (n, d), y (n,) by each method with each number of basis functions; returns a table of fits.
+    """Fit X (n, d), y (n,) by each method with each number of basis functions; return a table of the fits.
 
     A method is one of METHODS:
 
         a recipe         "auto", "direct", "spgp-full", …, as `SparseGPRegressor(recipe=…)`
         a rule           "random", "information-gain", …: the basis stays where `selection` puts it, and
-                         hyperparameters are learned; a rule that looks at the kernel is given one learned on
-                         k-means centres first, with half of the iterations
+                         hyperparameters are learned; a rule that uses the kernel gets one that was learned
+                         on k-means centres before, with half of the iterations
         an approximation "vfe", "dtc", …: everything at once, by its own evidence
         "exact"          the exact GP on at most 1000 rows, whatever the size
         a baseline       "mean"; "linear", a ridge or logistic regression; "boosting", scikit-learn's
-                         HistGradientBoosting; with the variance of a fifth of the rows that it did not see
+                         HistGradientBoosting; their variance is the square error on a left-out fifth
 
-    y of text or booleans are classes: rows of the table and baselines, by error and log loss. None are a few
-    of each. approximation is that of recipes and rules. Each repeat holds other rows out and starts
-    otherwise; within a repeat all methods see the same rows. Sizes come in ascending order, and no fit starts
-    once `budget` seconds have passed. progress is a function of (fits done, fits in all, what is next).
-    Ctrl-C returns the fits that are finished.
+    methods=None takes a few of each kind. y of text or booleans are classes: approximations and baselines are
+    compared by error and log loss. `approximation` is that of recipes and rules. Each repeat has another seed
+    and holds out other rows, the same for all methods. Sizes come in ascending order, and no fit starts once
+    `budget` seconds have passed. progress is a function of (fits done, fits in all, what is next). Ctrl-C
+    returns the fits that are finished.
     """
     pd = package("pandas")
     from sklearn.model_selection import train_test_split
@@ -130,7 +130,7 @@ def compare(
 
 
 def summary(results: DataFrame) -> DataFrame:
-    """Average over the repeats: one row for each method and size in the order they came."""
+    """Return averages over the repeats: one row for each method and size, in the order of the fits."""
     numbers = [name for name in results.columns if name not in ("method", "size", "repeat")]
     return results.groupby(["method", "size"], sort=False)[numbers].mean().reset_index()
 
@@ -138,11 +138,11 @@ def summary(results: DataFrame) -> DataFrame:
 def _jobs(
     methods: Sequence[str], known: Sequence[str], sizes: Sequence[int], repeats: int
 ) -> list[tuple[int, int, str]]:
-    """(size, repeat, method) in the order they are run; those without a size first, once for each repeat."""
+    """Return (size, repeat, method) in the order to run them, those without a size first."""
     for name in methods:
         require_one_of("each of methods", name, known)
     if not len(methods) or not len(sizes) or repeats < 1:
-        raise ParameterError(f"{len(methods)} methods, {len(sizes)} sizes, {repeats} repeats compare nothing")
+        raise ParameterError(f"{len(methods)} methods, {len(sizes)} sizes, {repeats} repeats are too few")
     require_count("each of sizes", min(sizes))
     sizes, methods = sorted(set(sizes)), list(dict.fromkeys(methods))
     alone = [(SIZES[name], repeat, name) for name in SIZES for repeat in range(repeats) if name in methods]
@@ -151,6 +151,7 @@ def _jobs(
 
 
 def _checked(X: Any, y: Any, test_fraction: float, labelled: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return X and y as arrays; raise if they cannot be split into rows to fit and rows to hold out."""
     X = as_inputs(as_floats(X, "X"))
     require_numbers(y, "y", text=labelled)
     y = np.asarray(y) if labelled else as_targets(as_floats(y, "y"), X)
@@ -180,12 +181,12 @@ def _fitted(method: str, size: int, usual: dict[str, Any], X: np.ndarray, y: np.
     m = min(size, len(np.unique(X, axis=0)))
     model = SparseGPRegressor(n_inducing=m, **(usual | settings)).fit(X, y)
     if "interrupted" in model.fit_result_.message:
-        raise KeyboardInterrupt  # a fit cut short says nothing about its method
+        raise KeyboardInterrupt  # an interrupted fit says nothing about its method
     return model
 
 
 def _result(method: str, size: int, repeat: int, usual: dict[str, Any], split: list[np.ndarray]) -> Result:
-    """Fit rows by one method, and score it on others."""
+    """Fit rows by one method, and score it on the held-out rows."""
     X, X_test, y, y_test = split
     began = time.perf_counter()
     if method in BASELINES:
@@ -202,7 +203,7 @@ def _result(method: str, size: int, repeat: int, usual: dict[str, Any], split: l
 
 
 def _baseline(method: str, labelled: bool, seed: int) -> Any:
-    """An estimator of scikit-learn."""
+    """Return the scikit-learn estimator of a baseline."""
     from sklearn import dummy, ensemble, linear_model
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -219,7 +220,7 @@ def _baseline(method: str, labelled: bool, seed: int) -> Any:
 def _baseline_predictions(
     method: str, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The means of a baseline, and the variance of a fifth of the rows about what the others say of them."""
+    """Return a baseline's predictions, and as their variance its mean square error on a left-out fifth."""
     from sklearn.model_selection import train_test_split
 
     A, B, a, b = train_test_split(X, y, test_size=0.2, random_state=seed)
@@ -231,7 +232,7 @@ def _baseline_predictions(
 def _result_of_classes(
     method: str, size: int, repeat: int, settings: dict[str, Any], split: list[np.ndarray]
 ) -> ClassResult:
-    """Fit the classes of rows by one method, and score it on others."""
+    """Fit the classes of rows by one method, and score it on the held-out rows."""
     X, X_test, y, y_test = split
     began = time.perf_counter()
     if method in BASELINES:

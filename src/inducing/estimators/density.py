@@ -22,9 +22,9 @@ from .preparation import checked_weights
 from .watching import with_callbacks
 
 KERNELS = ("trigonometric", "ornstein-uhlenbeck")
-GIVE_UP = 4  # orders in a row that bring no evidence
-LENGTHSCALES = np.geomspace(0.02, 0.64, 6)  # of the unit interval, tried where none is given
-PROPOSALS = 1 << 14  # points at which a draw is tried at once
+GIVE_UP = 4  # orders without more evidence, after which the search ends
+LENGTHSCALES = np.geomspace(0.02, 0.64, 6)  # in sides of the box, tried if none is given
+PROPOSALS = 1 << 14  # points that rejection sampling tries at once
 LEAST_VOLUME = 1e-290  # of the box, by which densities are divided
 
 
@@ -32,30 +32,30 @@ LEAST_VOLUME = 1e-290  # of the box, by which densities are divided
 class GPDensity(DensityMixin, Estimator):
     """The density f²/∫f² of a Gaussian process f, by expectation propagation.
 
-    The rows lie in a box: `bounds`, or their range and a margin. Beyond it the density is 0 and its logarithm
-    -inf. The trigonometric kernel takes opposite sides of the box for the same place, which is right for
-    angles and times of day with `bounds`, and does no harm where the margin keeps the sides empty.
+    The rows lie in a box: `bounds`, or their range and a margin. Outside it the density is 0 and its
+    logarithm -inf. The trigonometric kernel is periodic: opposite sides of the box are the same place, which
+    is right for angles and times of day with `bounds`, and harmless if the margin keeps the sides empty.
 
     Parameters
     ----------
-    kernel : "trigonometric": Fourier series up to `order` along each input, any density that is smooth on
+    kernel : "trigonometric": Fourier series up to `order` along each input, for densities that are smooth on
         that scale. "ornstein-uhlenbeck": rough densities of one input.
-    order : of the series, the same along each input, whose unit is the box's side: there is no ard; None
-        takes the one of most evidence.
-    lengthscale : of the Ornstein-Uhlenbeck process, in units of X; None takes one of six by the density of
-        left-out rows.
+    order : order of the series, the same along each side of the box, so there is no ard; None takes the one
+        with the largest evidence.
+    lengthscale : of the Ornstein-Uhlenbeck process, in units of X; None takes the one of six under which
+        left-out rows are most likely.
     bounds : None, or the box as pairs (low, high), one for each input.
     padding : width of the margin on each side, as a share of the range.
     max_functions : limit of (2 order + 1)^d, the dimension of the space, in the search for an order.
     max_iter : limit of sweeps.
     tol : sweeps end when one moves less than this share of the mass from one place to another.
-    damping : in (0, 1], how far a site goes towards its new value; halved by itself where that is needed.
+    damping : in (0, 1], how far a site goes towards its new value; halved automatically if needed.
 
     Attributes
     ----------
     posterior_ : the Posterior of f on the unit box.
     kernel_, basis_size_, n_features_in_, feature_names_in_ (from data frames).
-    order_ or lengthscale_ : that of the fit. lam_ : λ of [004 eq. 5.25], 1 for the latter.
+    order_ or lengthscale_ : the one used. lam_ : λ of [004 eq. 5.25], 1 for "ornstein-uhlenbeck".
     mass_ : ∫E f² over the unit box. low_, span_ : (d,), the box. n_iter_, converged_ : of the sweeps.
     log_evidence_ : log probability of X under the prior, in its own units; None for "ornstein-uhlenbeck".
     scores_ : log evidence of every order tried, or log density of left-out rows of every lengthscale.
@@ -77,10 +77,7 @@ class GPDensity(DensityMixin, Estimator):
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the density of the rows X (n, d); a row of weight w counts w times, one of weight 0 not at
-        all.
-
-        The order of the rows does not matter: equal ones are merged, and all are visited in an order of their
-        own.
+        all. The order of the rows does not matter: equal ones are merged and then shuffled by a fixed seed.
         """
         X = as_inputs(self._validated(X, reset=True, ensure_min_samples=2))
         require_one_of("kernel", self.kernel, KERNELS)
@@ -88,7 +85,7 @@ class GPDensity(DensityMixin, Estimator):
         X, weights = selection.merge_repeats(X[weights > 0], weights[weights > 0])
         self.low_, self.span_ = self._box(X)
         if not LEAST_VOLUME <= np.prod(self.span_) < np.inf:
-            raise ParameterError(f"a box of sides {self.span_} has no volume in floats; rescale X")
+            raise ParameterError(f"a box of sides {self.span_} has too small or large a volume; rescale X")
         shuffled = np.random.default_rng(0).permutation(len(X))
         U, times = ((X - self.low_) / self.span_)[shuffled], weights[shuffled]
         if np.any((U < 0.0) | (U > 1.0)):
@@ -103,7 +100,7 @@ class GPDensity(DensityMixin, Estimator):
         if not best.converged:
             text = f"no fixed point within max_iter={self.max_iter} sweeps; try damping below {self.damping}"
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
-        self.posterior_ = replace(best.posterior, sites=None)  # which belong to the rows
+        self.posterior_ = replace(best.posterior, sites=None)  # the sites belong to the rows
         self._kernel, self.basis_size_ = best.posterior.kernel, len(best.posterior)
         self.mass_, self.lam_ = best.mass, best.lam
         self.n_iter_, self.converged_ = best.n_sweeps, best.converged
@@ -113,7 +110,7 @@ class GPDensity(DensityMixin, Estimator):
         return self
 
     def pdf(self, X: Any, return_std: bool = False) -> Any:
-        """The expected density at each row, on request with its deviation. (n,) each [004 eq. 5.24]"""
+        """Return the expected density at each row, on request with its std. (n,) each [004 eq. 5.24]"""
         check_is_fitted(self)
         U = (as_inputs(self._validated(X, reset=False)) - self.low_) / self.span_
         inside = np.all((U >= 0.0) & (U <= 1.0), axis=1)
@@ -124,16 +121,16 @@ class GPDensity(DensityMixin, Estimator):
         return (value / unit, deviation / unit) if return_std else value / unit
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """The log density at each row of X; -inf beyond the box. (n,)"""
+        """Return the log density at each row of X; -inf outside the box. (n,)"""
         with np.errstate(divide="ignore"):
             return np.log(self.pdf(X))
 
     def score(self, X: Any, y: Any = None) -> float:
-        """The total log density of the rows of X."""
+        """Return the total log density of the rows of X."""
         return float(np.sum(self.score_samples(X)))
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
-        """Draws from the expected density, by rejection from the uniform one. (n_samples, d)"""
+        """Draw from the expected density, by rejection from the uniform one. (n_samples, d)"""
         check_is_fitted(self)
         if isinstance(n_samples, bool) or int(n_samples) != n_samples or n_samples < 0:
             raise ParameterError(f"n_samples must be a whole number of at least 0, but is {n_samples}")
@@ -168,7 +165,7 @@ class GPDensity(DensityMixin, Estimator):
             raise ModelFileError(f"its density has the mass {self.mass_} in a box of sides {self.span_}")
 
     def _box(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The box's lower corner and its sides. (d,) each"""
+        """Return the box's lower corner and its sides, from `bounds` or the range of X. (d,) each"""
         d = X.shape[1]
         if self.bounds is not None:
             try:
@@ -189,7 +186,7 @@ class GPDensity(DensityMixin, Estimator):
         return low - self.padding * width, (1.0 + 2.0 * self.padding) * width
 
     def _best(self, U: np.ndarray, times: np.ndarray, bars: Bars) -> tuple[Estimate, dict[Any, float]]:
-        """The estimate with the smoothness asked for, or that of the best score; and all scores."""
+        """Return the estimate with the given order or lengthscale, or the best score; and all scores."""
         best, since = None, 0
         scores: dict[Any, float] = {}
         for name, prior in self._priors(U.shape[1]):
@@ -209,6 +206,7 @@ class GPDensity(DensityMixin, Estimator):
         return best, scores
 
     def _priors(self, d: int) -> list[tuple[Any, Prior]]:
+        """Return the orders or lengthscales to try, each with its prior."""
         if self.kernel == "ornstein-uhlenbeck":
             if d != 1:
                 raise ShapeError(f"'ornstein-uhlenbeck' is for one input, but X has {d}; use 'trigonometric'")
@@ -224,11 +222,11 @@ class GPDensity(DensityMixin, Estimator):
         return [(order, Fourier(order, d)) for order in range(1, most + 1)]
 
     def _bound(self) -> float:
-        """A number that E f² nowhere exceeds.
+        """Return an upper bound of E f².
 
         A trigonometric polynomial of degree g is at most 1/cos(πg/L) times its maximum on L > 2g equidistant
-        points, along each input. The square of an Ornstein-Uhlenbeck process is smooth but at its basis,
-        where its peaks are.
+        points, along each input. For the Ornstein-Uhlenbeck process E f² is smooth except at the basis, where
+        its peaks are.
         """
         if not isinstance(self._kernel, Trigonometric):
             Z = self.posterior_.basis.parameters["Z"]
@@ -242,7 +240,7 @@ class GPDensity(DensityMixin, Estimator):
 
 
 def _score(trial: Estimate, U: np.ndarray, times: np.ndarray) -> float:
-    """Log evidence, or log density of left-out rows where there is none; -inf where neither is known."""
+    """Return the log evidence, or without one the log density of left-out rows; -inf if it is not known."""
     if isinstance(trial.prior, Fourier):
         return -np.inf if trial.log_evidence is None else trial.log_evidence
     seen = left_out(trial.posterior, U) / trial.mass

@@ -1,4 +1,4 @@
-"""`distil`: a small sparse GP that answers as a given model or function does."""
+"""`distil`: a small sparse GP that imitates a given model or function."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from ..files.models import OF_A_HEADER
 from .base import generator
 from .regressor import SparseGPRegressor
 
-LEAST_QUERIES = 50  # that a pupil starts with
+LEAST_QUERIES = 50  # rows that the teacher answers before the first round
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Differences of a pupil from its teacher, on queries it was not taught with."""
+    """The agreement of a pupil with its teacher, on rows it was not taught with."""
 
-    queries: int  # it was taught with
+    queries: int  # how many rows it was taught with
     rmse: float  # of pupil minus teacher
-    r2: float  # 1 - the mean square of that over the teacher's variance
+    r2: float  # 1 - rmse² over the variance of the teacher's answers
     coverage: float  # share of the teacher's answers in the pupil's interval of 90 %
 
 
@@ -32,18 +32,18 @@ def distil(
     rounds: int = 3,
     random_state: Any = 0,
 ) -> SparseGPRegressor:
-    """A `SparseGPRegressor` whose file has at most `size` bytes, taught by a teacher's answers at rows of X.
+    """Fit a `SparseGPRegressor` whose file has at most `size` bytes to a teacher's answers at rows of X.
 
     `teacher` is a function of rows, or a fitted model: its `predict`, or the log odds of two classes by its
-    `predict_proba`. Half of the `queries` (by default four fifths of X) are drawn at random, the rest in
-    `rounds` where the pupil so far is least sure; the rows never asked about tell its `fidelity_`, half of
-    them after the other half has set the conformal band, predict_interval(X, 0.9, conformal="split").
+    `predict_proba`. Half of the `queries` (by default four fifths of X) are drawn at random, the rest chosen
+    in `rounds` where the pupil so far is least sure. All other rows measure its errors (`fidelity_`); half of
+    them calibrate predict_interval(X, 0.9, conformal="split"), whose coverage the other half measures.
     """
     X, ask, rng = np.asarray(X, dtype=float), _asking(teacher), generator(random_state)
     most = (4 * len(X)) // 5 if queries is None else int(queries)
     if X.ndim != 2 or len(X) < 2 * LEAST_QUERIES or not LEAST_QUERIES <= most <= len(X) - 10:
         needed = f"{2 * LEAST_QUERIES} rows or more, and 10 beyond its queries"
-        raise EmptyDataError(f"a pupil needs {needed}, but there are {len(X)} and {most}")
+        raise EmptyDataError(f"a pupil needs {needed}, but there are {len(X)} rows and {most} queries")
     order = rng.permutation(len(X))
     held, pool = order[: max(10, len(X) - most)], order[max(10, len(X) - most) :]
     asked = pool[: max(LEAST_QUERIES, len(pool) // 2)]
@@ -70,20 +70,20 @@ def distil(
 
 
 def _basis_size(size: int, d: int) -> int:
-    """The number of functions whose file has at most so many bytes: 4m² + 16md + 12m and its header, which
-    has lengthscales and scales of d inputs.
+    """Return the number m of functions whose file has at most `size` bytes: 4m² + 16md + 12m and a header,
+    which has lengthscales and scales of d inputs.
     """
     b = 4.0 * d + 3.0
     return max(1, int((np.sqrt(b * b + max(0, size - OF_A_HEADER - 80 * d)) - b) / 2.0))
 
 
 def _pupil(m: int, iterations: int, seed: int) -> SparseGPRegressor:
-    """A process with noise: what m functions cannot follow of a teacher is noise to them."""
+    """Return an unfitted pupil, to which what m functions cannot follow of the teacher is noise."""
     return SparseGPRegressor(approximation="vfe", n_inducing=m, max_iter=iterations, random_state=seed)
 
 
 def _asking(teacher: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """The teacher's answer to each row. (n,)"""
+    """Return a function that gives the teacher's answer at each row. (n,)"""
 
     def answers(X: np.ndarray) -> np.ndarray:
         if hasattr(teacher, "predict_proba"):

@@ -1,4 +1,4 @@
-"""`examine`: the set-up of this machine, and whether its arithmetic is right."""
+"""`examine`: versions, BLAS and cores of this machine, and whether its arithmetic is right."""
 
 import os
 import platform
@@ -13,30 +13,30 @@ from ..numerics.workers import cores
 from .warming import cache_folder
 
 PACKAGES = "inducing numpy scipy numba scikit-learn threadpoolctl pandas pyarrow dask torch cupy".split()
-PRODUCT_SIZES = (1, 3, 8, 17, 64, 65, 127, 256, 333, 512)  # rows: whole and broken blocks
+PRODUCT_SIZES = (1, 3, 8, 17, 64, 65, 127, 256, 333, 512)  # rows: full and partial blocks of a BLAS
 PRODUCT_SECONDS = 0.5  # for repeated products by each BLAS
-ENGINE_AGREES = 1e-9  # relative difference of the engine from a dense formula
+ENGINE_AGREES = 1e-9  # largest relative difference of the engine from a dense formula
 
 Multiply = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def scipy_product(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """A B by SciPy's BLAS, which is not always NumPy's."""
+    """Return A B by SciPy's BLAS, which is not always NumPy's."""
     from scipy.linalg.blas import dgemm
 
     return dgemm(1.0, A, B)
 
 
 def examine(*products: Multiply) -> tuple[dict[str, str], list[str]]:
-    """The installation by name, and what is wrong with it, a sentence each; in about two seconds. Products to
-    look at are NumPy's and SciPy's unless others are given.
+    """Return facts about the installation by name, and its problems, a sentence each, in about two seconds.
+    The matrix products checked are NumPy's and SciPy's unless others are given.
     """
     about = {"python": f"{platform.python_version()} on {platform.platform()}"}
     about |= {name: version for name in PACKAGES if (version := _version(name))}
     about |= _blas() | _cores() | {"GPU": _gpu(), "compilation cache": _cache()}
     each = [products_wrong(product) for product in products or (np.matmul, scipy_product)]
     count, wrong = (sum(numbers) for numbers in zip(*each, strict=True))
-    about["products"] = f"{count} of known answer, {wrong} wrong"
+    about["products"] = f"{count} with known answers, {wrong} wrong"
     difference = engine_difference()
     about["engine"] = f"{difference:.1e} from a dense formula"
     problems = []
@@ -54,8 +54,8 @@ def examine(*products: Multiply) -> tuple[dict[str, str], list[str]]:
 
 
 def products_wrong(product: Multiply) -> tuple[int, int]:
-    """The number of products of whole numbers made, each size and order of both at least once and again for
-    so long, and how many were not exact: in double precision every one of them has to be.
+    """Return how many products of matrices of whole numbers were made, and how many were not exact, as all
+    must be in double precision. Each size and memory order is tried, repeatedly for PRODUCT_SECONDS.
     """
     rng, cases = np.random.default_rng(0), []
     for n in PRODUCT_SIZES:
@@ -70,7 +70,7 @@ def products_wrong(product: Multiply) -> tuple[int, int]:
 
 
 def engine_difference() -> float:
-    """The relative difference of FITC's log evidence from its dense formula. [001 eq. 9]"""
+    """Return the relative difference of FITC's log evidence from its dense formula. [001 eq. 9]"""
     from ..inference.regression import log_evidence
     from ..model.bases import Points
     from ..model.kernels import RBF
@@ -99,10 +99,10 @@ def _blas() -> dict[str, str]:
     import scipy.linalg  # noqa: F401  (loads its BLAS)
     from threadpoolctl import threadpool_info
 
-    found = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     words = [
         f"{b['internal_api']} {b['version']}, {b.get('architecture', '?')}, {b['num_threads']} threads"
-        for b in found
+        for b in threadpool_info()
+        if b["user_api"] == "blas"
     ]
     return {f"BLAS {i + 1}": text for i, text in enumerate(words)} or {"BLAS": "unknown"}
 

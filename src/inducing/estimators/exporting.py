@@ -27,7 +27,7 @@ from .classes import ClassesOfRows
 from .guide import refuse_guided
 from .predictive import nameless
 
-MOST_FUNCTIONS = 2000  # of a basis: an export holds half its square of numbers for each process
+MOST_FUNCTIONS = 2000  # basis functions: an export holds m²/2 numbers for each process
 CHECKED_ROWS = 1000
 LANGUAGES = ("c", "js", "onnx")
 
@@ -35,12 +35,12 @@ LANGUAGES = ("c", "js", "onnx")
 def export(
     model: Any, path: str | Path, to: str, *, name: str = "model", max_functions: int | None = None
 ) -> float | None:
-    """Write a model's predictor in a language, "c", "js" or "onnx", for x and y in the user's units.
+    """Write a model's predictor as "c", "js" or "onnx", for x and y in the user's units, and check it.
 
-    With `max_functions` a model of more basis functions is pruned to so many, and is an approximation. What
-    was written is run at 1,000 rows, where the machine has a C compiler, node or onnxruntime; returns
-    the largest difference to `predict` or `predict_proba`, relative to the largest value, or None where it
-    could not be run. `name` is the prefix of the C functions.
+    With `max_functions` a model of more basis functions is pruned to that number, and is an approximation.
+    The file is run at 1,000 rows, if the machine has a C compiler, node or onnxruntime. Return the largest
+    difference to `predict` or `predict_proba`, relative to the largest value, or None if it could not be run.
+    `name` is the prefix of the C functions.
     """
     require_one_of("to", to, LANGUAGES)
     small = model
@@ -56,7 +56,7 @@ def export(
     rows: Any = X
     if plain.columns:
         X, rows = _made_rows(model.encoder_, plain, X, rng)
-    else:  # the rows made here are features without names
+    else:  # the rows are features without names
         own = nameless(model)
     ours = own.predict_proba(rows) if plain.classes else np.stack(own.predict(rows, return_std=True), axis=1)
     theirs = {"c": _run_c, "js": _run_js, "onnx": _run_onnx}[to](Path(path), X, plain, name)
@@ -66,11 +66,11 @@ def export(
 
 
 def exported(model: Any) -> Exported:
-    """A fitted regressor or classifier as arrays in the user's units; raise if it has no such form."""
+    """Return a fitted regressor or classifier as arrays in the user's units; raise if it has no such form."""
     if not isinstance(model, ClassesOfRows):
         refuse_guided(model, "nothing exports")
     first = processes_of(model)[0]
-    # a process has columns for gaps, too, where a model knows of them
+    # a model with missing="use" has columns for gaps, too
     if isinstance(first, Posterior) and first.basis.centers.shape[1] != model.n_features_in_:
         raise ParameterError("a model that knows of gaps in its inputs has no export; fit missing='drop'")
     if isinstance(model, ClassesOfRows):
@@ -94,6 +94,7 @@ def exported(model: Any) -> Exported:
 
 
 def _form(post: Any) -> Folded:
+    """Return a posterior folded for export; raise if it cannot be."""
     if not isinstance(post, Posterior):
         raise ParameterError("a model that needs its data at every query has no export; fit 'fitc' instead")
     if len(post) > MOST_FUNCTIONS:
@@ -103,7 +104,7 @@ def _form(post: Any) -> Folded:
 
 
 def processes_of(model: Any) -> list[Any]:
-    """The processes of a fitted model: of its classes, or of its targets and of their noise."""
+    """Return the processes of a fitted model: of its classes, or of f and of learned noise."""
     if isinstance(model, ClassesOfRows):
         return list(model.posteriors_)
     noise = getattr(model, "noise_posterior_", None)
@@ -111,7 +112,7 @@ def processes_of(model: Any) -> list[Any]:
 
 
 def with_processes(model: Any, posts: Sequence[Posterior]) -> Any:
-    """The model with other processes."""
+    """Return a copy of the model with other processes."""
     small = copy(model)
     if isinstance(model, ClassesOfRows):
         small.posteriors_ = tuple(posts)
@@ -122,9 +123,9 @@ def with_processes(model: Any, posts: Sequence[Posterior]) -> Any:
 
 
 def pruned_to(posts: Sequence[Any], most: int, *, shared: bool) -> list[Any]:
-    """The processes with at most so many functions, the same ones of each if they are shared.
+    """Return the processes with at most `most` functions each, the same ones if the basis is shared.
 
-    Those of an exact process are its rows, of which each is chosen that the others say least of.
+    The functions of an exact process are its rows: the next one kept is always the least predictable one.
     """
     if not all(isinstance(post, Posterior) for post in posts) or max(map(len, posts)) <= most:
         return list(posts)
@@ -149,15 +150,15 @@ def _put_together(
 ) -> Exported:
     d = model.n_features_in_
     names = getattr(model, "feature_names_in_", [f"x{i}" for i in range(d)])
-    if kind == "classes":  # which share their functions
+    if kind == "classes":  # they share their functions
         forms = [replace(form, functions=forms[0].functions) for form in forms]
     columns = _columns(getattr(model, "encoder_", None))
     return Exported(kind, tuple(forms), float(noise), tuple(map(str, names)), classes, columns)
 
 
 def _columns(encoder: ColumnEncoder | None) -> tuple[ExportedColumn, ...]:
-    """The columns whose encoding an export holds; none where features are columns, or calendars are among
-    them, which need a calendar: then inputs are the features.
+    """Return the columns of a table that an export encodes itself; none if the columns are features already,
+    or if one has a calendar, codes or an order: then its inputs are the features.
     """
     if encoder is None or encoder.plain:
         return ()
@@ -172,7 +173,7 @@ def _columns(encoder: ColumnEncoder | None) -> tuple[ExportedColumn, ...]:
 
 
 def _made_rows(encoder: ColumnEncoder, model: Exported, X: np.ndarray, rng: np.random.Generator) -> Any:
-    """Rows of a table with about these features: numbers, of levels their place (n, columns); and a frame."""
+    """Return rows of a table with about these features: as numbers, levels by place, and as a frame."""
     numbers, frame, at = np.empty((len(X), len(model.columns))), {}, 0
     kinds = {column.name: column for column in encoder.columns_}
     for i, column in enumerate(model.columns):
@@ -191,10 +192,8 @@ def _made_rows(encoder: ColumnEncoder, model: Exported, X: np.ndarray, rng: np.r
     return numbers, package("pandas").DataFrame(frame)
 
 
-# Running what was written
-
-
 def _run_c(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray | None:
+    """Compile the header into a program and return its results at rows X; None without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
@@ -220,6 +219,7 @@ def _run_c(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray 
 
 
 def _run_js(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray | None:
+    """Return the results of the JavaScript module at rows X; None without node."""
     node = shutil.which("node")
     if node is None:
         return None
@@ -241,6 +241,7 @@ def _run_js(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray
 
 
 def _run_onnx(path: Path, X: np.ndarray, model: Exported, name: str) -> np.ndarray | None:
+    """Return the results of the ONNX graph at rows X; None without onnxruntime."""
     try:
         import onnxruntime
     except ModuleNotFoundError:

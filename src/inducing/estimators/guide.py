@@ -1,4 +1,4 @@
-"""A guide: what boosted trees that never saw a row predict of it, as one more input of a process."""
+"""`Guide`: the prediction of boosted trees as one more input of a process, made without the row itself."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -9,26 +9,26 @@ from ..errors import EmptyDataError, ParameterError, require_one_of
 from ..files.records import Arrays, array, expect
 
 GUIDES = (None, "boosting")
-GUIDE_FOLDS = 5  # of the rows: each is predicted by trees grown from the others
-LEAST_GUIDED = 50  # rows: of fewer, trees that need twenty a leaf make nothing
-DESCENDING = 1_000_000  # of rows times trees that descend together
+GUIDE_FOLDS = 5  # each fold is predicted by trees grown from the others
+LEAST_GUIDED = 50  # rows: with fewer, trees of twenty rows a leaf cannot split
+DESCENDING = 1_000_000  # rows times trees that are evaluated together
 
 
 @dataclass(frozen=True, eq=False)
 class Guide:
-    """Regression trees as arrays: the prediction of a row is `base` and the sum of the leaves it falls into.
+    """Regression trees as arrays: the prediction of a row is `base` plus the numbers of its leaves.
 
     A node (feature, left, right) sends rows with x[feature] at most its number to the left; a leaf has itself
-    on both sides, and its number is what it adds. Children follow their parent, so that every row arrives.
+    on both sides, and its number is what it adds. Children come after their parent, so no descent is endless.
     """
 
     base: float
-    roots: np.ndarray  # (t,) of int: the nodes that trees begin with
+    roots: np.ndarray  # (t,) of int: the first node of each tree
     nodes: np.ndarray  # (N, 3) of int
     numbers: np.ndarray  # (N,)
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        """The prediction of each row of X. (n,)"""
+        """Return the prediction of each row of X. (n,)"""
         feature, left, right = self.nodes.T
         predicted, chunk = np.empty(len(X)), max(1, DESCENDING // max(1, len(self.roots)))
         for start in range(0, len(X), chunk):
@@ -42,7 +42,7 @@ class Guide:
 
     @classmethod
     def mean_of(cls, boosters: list[Any]) -> Self:
-        """The mean of some of scikit-learn's HistGradientBoostingRegressor."""
+        """Return the guide that predicts the mean of these fitted HistGradientBoostingRegressors."""
         roots, nodes, numbers, size = [], [], [], 0
         own_parts = [vars(booster) for booster in boosters]  # scikit-learn has no public way to its trees
         for tree in (tree for parts in own_parts for (tree,) in parts["_predictors"]):
@@ -57,13 +57,13 @@ class Guide:
         return cls(base, np.array(roots, dtype=int), np.concatenate(nodes), np.concatenate(numbers))
 
     def record(self) -> Arrays:
-        """The arrays of a model file."""
+        """Return the arrays for a model file."""
         parts = {"base": self.base, "roots": self.roots, "nodes": self.nodes, "numbers": self.numbers}
         return {f"guide.{name}": np.asarray(value, dtype=float) for name, value in parts.items()}
 
     @classmethod
     def from_record(cls, arrays: Arrays, d: int) -> Self | None:
-        """The guide of d inputs in a model file, or None; raise if its trees lead nowhere."""
+        """Return the guide of d inputs in a model file, or None; raise if its trees are not valid."""
         if "guide.nodes" not in arrays:
             return None
         base, roots = float(array(arrays, "guide.base", 0)), array(arrays, "guide.roots", 1).astype(int)
@@ -79,11 +79,11 @@ class Guide:
 
 
 def cross_fitted(X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[Guide, np.ndarray]:
-    """Boosted trees for new rows, and what they predict of the rows themselves, each by trees grown without
-    it. (n,)
+    """Return the guide for new rows, the mean of the folds' trees, and the prediction of each training row by
+    trees grown without it. (n,)
 
-    Equal rows are one with the sum of their weights, so that no row is predicted by its own copy, and neither
-    their order nor their repetition matters. A new row gets the mean of all the trees.
+    Equal rows are merged and their weights added, so that no row is predicted by its own copy, and neither
+    order nor repetition matters.
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -105,13 +105,13 @@ def cross_fitted(X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[Gui
 
 
 def refuse_guided(model: Any, what: str) -> None:
-    """Raise if a model has a guide, where `what` needs a function of its columns alone."""
+    """Raise if a model has a guide; `what` names what needs a function of its columns alone."""
     if model.kinds_.guide is not None:
-        raise ParameterError(f"{what} a model with a guide, whose trees are no part of it; fit guide=None")
+        raise ParameterError(f"{what} a model with a guide, since trees are no process; fit guide=None")
 
 
 def check_guide(model: Any, y: np.ndarray | None, way: str = "known") -> bool:
-    """Whether a regressor has a guide; raise if its data cannot have one."""
+    """Return whether a regressor has a guide; raise if its data do not allow one."""
     require_one_of("guide", model.guide, GUIDES)
     message = ""
     if y is None:

@@ -1,5 +1,5 @@
-"""Fitted models for predictions alone, from their files: without scikit-learn, and while batches are small
-without Numba. `inducing.load(path, light=True)` makes them.
+"""Models from files that only predict, without scikit-learn, and for small batches without Numba:
+`inducing.load(path, light=True)` makes them.
 """
 
 from typing import Any
@@ -14,13 +14,13 @@ from ..model.likelihoods import Binary, Gaussian
 from ..model.problem import as_inputs
 from ..numerics.arrays import require_numbers
 from ..sources.encoding import ColumnEncoder
-from .classes import latent_of_classes, restored_classes
+from .classes import probabilities_at, restored_classes
 from .columns import Kinds
 from .predictive import Predictive, PredictiveClasses, noise_process
 
 
 class LightModel:
-    """A model in the user's units that predicts and does nothing else."""
+    """Base of the light models: units, columns and the first posterior, read from a model file."""
 
     def __init__(self, plain: Plain, arrays: Arrays) -> None:
         self.posterior_ = posterior_from(plain, arrays)
@@ -38,12 +38,12 @@ class LightModel:
         if self.encoder_ and len(self.encoder_.get_feature_names_out()) != self.n_features_in_:
             raise ModelFileError(f"its columns do not give {self.n_features_in_} inputs")
         if not isinstance(self.metadata_, dict):
-            raise ModelFileError("its metadata are no dictionary")
+            raise ModelFileError("its metadata are not a dictionary")
         if plain["feature_names"] is not None:
             self.feature_names_in_ = np.array(plain["feature_names"], dtype=object)
 
     def _queries(self, X: Any) -> np.ndarray:
-        """The rows of X in the model's units; columns of a data frame must be those of the fit."""
+        """Return the rows of X in the model's units; raise if its columns are not those of the fit."""
         names = getattr(self, "feature_names_in_", None)
         if names is not None and hasattr(X, "columns") and [str(c) for c in X.columns] != list(names):
             raise ColumnError(f"X has the columns {list(X.columns)}, but the model knows {list(names)}")
@@ -56,7 +56,7 @@ class LightModel:
 
 
 class LightRegressor(Predictive, LightModel):
-    """Predictions of new observations, as of the regressor in the file."""
+    """A regressor of one target, read from its file, that only predicts."""
 
     def __init__(self, plain: Plain, arrays: Arrays) -> None:
         super().__init__(plain, arrays)
@@ -68,7 +68,7 @@ class LightRegressor(Predictive, LightModel):
         elif "noise" in arrays:
             self.likelihood = Gaussian(float(array(arrays, "noise", 0)) / self.y_scale_**2)
         else:
-            raise ModelFileError("its noise was given row by row, and new rows have none: load it whole")
+            raise ModelFileError("its noise was given row by row, not for new rows: load it without light")
         self._processes: tuple[Any, ...] = (self.posterior_,)
         if plain.get("chosen") == "neighbours":
             from ..inference.neighbours import NeighboursPredictor
@@ -83,33 +83,32 @@ class LightRegressor(Predictive, LightModel):
         return Observations(self.likelihood, self._processes)
 
     def predict_distribution(self, X: Any, further: Any = None) -> Distribution:
-        """The distribution of a new observation at each row of X, as of the regressor in the file."""
+        """Return the distribution of a new observation at each row of X."""
         return self.observations_.at(self._queries(X), further, self.y_mean_, self.y_scale_)
 
     def predict(self, X: Any, return_std: bool = False, further: Any = None) -> Any:
-        """The mean of a new observation at each row of X, (n,), on request with its standard deviation."""
+        """Return the mean of a new observation at each row of X, (n,), on request with its std."""
         y = self.predict_distribution(X, further)
         return (y.mean, y.std) if return_std else y.mean
 
 
 class LightClassifier(PredictiveClasses, LightModel):
-    """Probabilities of classes, as of the classifier in the file."""
+    """A classifier, read from its file, that only predicts."""
 
     def __init__(self, plain: Plain, arrays: Arrays) -> None:
         super().__init__(plain, arrays)
         likelihood = likelihoods.from_spec(plain["likelihood"])
         if not isinstance(likelihood, Binary):
-            raise ModelFileError(f"it classifies with {likelihood}")
+            raise ModelFileError(f"its likelihood {likelihood} is not for classes")
         self.likelihood = likelihood
         self.classes_, self.posteriors_, _ = restored_classes(plain, arrays, self.posterior_, None)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class at the rows of X. (n, classes)"""
-        mean, variance = latent_of_classes(self.posteriors_, self._queries(X))
-        return self.likelihood.probabilities(mean, np.maximum(variance, 1e-300))
+        """Return the probability of each class at the rows of X. (n, classes)"""
+        return probabilities_at(self.posteriors_, self.likelihood, self._queries(X))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each row. (n,)"""
+        """Return the most probable class of each row. (n,)"""
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
 

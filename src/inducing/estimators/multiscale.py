@@ -20,7 +20,7 @@ from .watching import with_callbacks
 
 @dataclass(eq=False, repr=False)
 class _Machine(Sized, Inputs):
-    """Base of the two estimators: learning and evaluating the function."""
+    """Base of the two estimators: it learns and evaluates the function f."""
 
     n_inducing: int = 50
     _: KW_ONLY
@@ -35,7 +35,7 @@ class _Machine(Sized, Inputs):
     _old_name = "n_basis"
 
     def _fit(self, X: np.ndarray, T: np.ndarray, weights: np.ndarray, solver: RiskSolver) -> None:
-        """Learn from X (n, d) in the user's units and targets T (n, q) of positive weights."""
+        """Learn f from X (n, d) in the user's units and targets T (n, q), with positive weights."""
         require_one_of("basis", self.basis, ("points", "multiscale"))
         d = X.shape[1]
         mean, scale = center_and_scale(X, weights) if self.standardize else (np.zeros(d), np.ones(d))
@@ -54,7 +54,7 @@ class _Machine(Sized, Inputs):
         self.intercept_: Any = f.b
 
     def _values(self, X: Any) -> np.ndarray:
-        """f at each row. (n, q)"""
+        """Return f at each row of X. (n, q)"""
         X = as_inputs(self._queries(X))
         c = self.coef_.reshape(len(self.basis_), -1)
         return Machine(self._kernel, self.basis_, c, self.intercept_, self.objective_, self.n_iter_).values(X)
@@ -64,24 +64,23 @@ class _Machine(Sized, Inputs):
 class MultiscaleKernelRidge(Rated, MultiOutputMixin, RegressorMixin, _Machine):
     """Kernel ridge regression on few Gaussian basis functions, whose centres and widths are learned. [000 §6]
 
-    It minimises Σ (y - f(x))² + alpha |f|² over f in the span of n_inducing functions, |f| being the norm of
-    the RBF kernel's space, and over the functions themselves. With basis="points" and max_iter=0 it is the
-    "sor" row of the table with noise alpha; with a function at every row it is scikit-learn's KernelRidge.
-    Memory O(n n_inducing), time O(n n_inducing²) an iteration.
+    It minimises Σ (y - f(x))² + alpha |f|² over f in the span of n_inducing functions and over the functions
+    themselves; |f| is the norm of the RBF kernel's space. With basis="points" and max_iter=0 it is the "sor"
+    row of the table with noise alpha; with a function at every row it is scikit-learn's KernelRidge. Memory
+    O(n n_inducing), time O(n n_inducing²) an iteration.
 
     Parameters
     ----------
     n_inducing : how many basis functions, and no more than the data have different rows.
     basis : "multiscale", or "points" to hold all widths at the lengthscale.
     lengthscale : of the kernel exp(-½ Σ (x-z)²/ℓ²), a number or one per input, in the units of X; None is
-        √(d/2) standard deviations, scikit-learn's gamma="scale". Not learned, so that there is no ard: choose
-        it by cross-validation.
-    alpha : weight of the penalty; as a GP would see it, the variance of the noise over that of f.
-    max_iter : of L-BFGS, from k-means centres; for "multiscale" the first half moves the centres alone. 0
+        √(d/2) standard deviations, scikit-learn's gamma="scale". It is not learned, so there is no ard:
+        choose it by cross-validation.
+    alpha : weight of the penalty; in terms of a GP, the variance of the noise over that of f.
+    max_iter : of L-BFGS, from k-means centres; for "multiscale" the first half moves only the centres. 0
         learns nothing.
     jitter : relative to the diagonal of Kuu, added to it.
-    standardize : inputs to mean 0 and standard deviation 1, and the mean off the targets. False takes them as
-        they are.
+    standardize : scale inputs to mean 0 and standard deviation 1, and subtract the targets' mean.
     random_state : seed of k-means.
 
     Attributes
@@ -106,7 +105,9 @@ class MultiscaleKernelRidge(Rated, MultiOutputMixin, RegressorMixin, _Machine):
         _check_positive("alpha", self.alpha)
         weights, d = checked_weights(sample_weight, X), X.shape[1]
         table = np.hstack([X, y.reshape(len(y), -1)])[weights > 0]
-        table, weights = selection.merge_repeats(table, weights[weights > 0])  # their order does not matter
+        table, weights = selection.merge_repeats(
+            table, weights[weights > 0]
+        )  # then the order of rows does not matter
         X, T = np.ascontiguousarray(table[:, :d]), np.ascontiguousarray(table[:, d:])
         offset = center_and_scale(T, weights)[0] if self.standardize else np.zeros(T.shape[1])
         self._fit(X, T - offset, weights, ridge(float(self.alpha)))
@@ -116,7 +117,7 @@ class MultiscaleKernelRidge(Rated, MultiOutputMixin, RegressorMixin, _Machine):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """f at each row of X. (n,) or (n, p)"""
+        """Return f at each row of X. (n,) or (n, p)"""
         F = self._values(X)
         return F[:, 0] if self.coef_.ndim == 1 else F
 
@@ -125,19 +126,19 @@ class MultiscaleKernelRidge(Rated, MultiOutputMixin, RegressorMixin, _Machine):
 class MultiscaleSVM(Rated, ClassifierMixin, _Machine):
     """A support vector machine on few Gaussians, whose centres and widths are learned. [000 §5, §6]
 
-    It minimises ½ |f|² + C Σ loss(y f(x)) over f in the span of n_inducing functions plus a constant, |f|
-    being the norm of the RBF kernel's space, and over the functions themselves. More than two classes are
-    taken one against the rest, on one basis that serves the sum. With a function at every row, loss="hinge"
-    and max_iter=0 it is scikit-learn's SVC.
+    It minimises ½ |f|² + C Σ loss(y f(x)) over f in the span of n_inducing functions plus a constant, and
+    over the functions themselves; |f| is the norm of the RBF kernel's space. More than two classes are taken
+    one against the rest, on one basis learned for the sum of their objectives. With a function at every row,
+    loss="hinge" and max_iter=0 it is scikit-learn's SVC.
 
     Parameters
     ----------
     C : weight of the loss.
     loss : "squared_hinge", max(0, 1 - y f)², solved by LinearSVC in O(n n_inducing) a step; or "hinge",
-        solved by SVC, whose time grows with n² or more; where its best f is constant, for want of
-        basis functions, there is no slope to learn from.
+        solved by SVC, whose time grows with n² or more. With "hinge" and too few functions the best f may be
+        constant, and has no slope to learn from.
     n_inducing, basis, lengthscale, max_iter, jitter, standardize, random_state : as for
-        `MultiscaleKernelRidge`; the targets have no mean to take off.
+        `MultiscaleKernelRidge`, but the targets keep their mean.
 
     Attributes
     ----------
@@ -162,7 +163,7 @@ class MultiscaleSVM(Rated, ClassifierMixin, _Machine):
         X, y, weights = X[weights > 0], y[weights > 0], weights[weights > 0]
         self.classes_, label = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise LabelError(f"y has one class, {self.classes_[0]!r}, in rows that count; two are needed")
+            raise LabelError(f"rows of positive weight have one class, {self.classes_[0]!r}; two are needed")
         table, weights = selection.merge_repeats(np.column_stack([X, label]), weights)
         targets = np.arange(len(self.classes_)) if len(self.classes_) > 2 else np.array([1])
         T = np.where(table[:, -1:] == targets, 1.0, -1.0)  # (n, q)
@@ -170,12 +171,12 @@ class MultiscaleSVM(Rated, ClassifierMixin, _Machine):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """f at each row of X: (n,), positive for the second of two classes; or (n, q), one for each class."""
+        """Return f at each row of X: (n,), positive for the second of two classes, or (n, q) of q classes."""
         F = self._values(X)
         return F[:, 0] if F.shape[1] == 1 else F
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class of each row: the sign of f, or the class of the largest. (n,)"""
+        """Return the class of each row, by the sign of f, or by the largest f. (n,)"""
         F = self.decision_function(X)
         return self.classes_[(F > 0).astype(int) if F.ndim == 1 else np.argmax(F, axis=1)]
 

@@ -1,4 +1,4 @@
-"""Predictions of y under any likelihood: means, deviations, quantiles and draws in the user's units."""
+"""`Observing`: predictions of y under any likelihood: means, intervals, draws, left-out rows, sensitivity."""
 
 from functools import cached_property
 from typing import Any, Self
@@ -23,16 +23,17 @@ from .base import Estimator, Regression, generator
 from .guide import refuse_guided
 from .predictive import Predictive, distribution_of, noise_process
 from .preparation import fitted_problem, per_output
+from .reasons import Reasons
 
 
-class Observing(Predictive, Regression, Estimator):
+class Observing(Predictive, Reasons, Regression, Estimator):
     """Base of a regressor whose observations have Gaussian noise, another likelihood, or learned noise."""
 
     noise_posterior_: Posterior | None  # of the log variance of the noise, where that is learned
     _likelihood: Likelihood | None  # in the model's units; None is Gaussian noise
-    _rows: Any  # X, y and weights of the fit, None where they are not at hand
-    _long: Any  # the same with a column for the output, where outputs are coregionalised
-    models_: list[Any] | None = None  # one for each output, where they are independent
+    _rows: Any  # X, y and weights of the fit, None for coregionalised outputs, sources and loaded models
+    _long: Any  # the same for coregionalised outputs, with a column for the output
+    models_: list[Any] | None = None  # one for each of independent outputs
 
     @property
     def likelihood_(self) -> Likelihood | None:
@@ -51,7 +52,7 @@ class Observing(Predictive, Regression, Estimator):
         return Observations(likelihood, (self.posterior_, *second))
 
     def _distribution(self, Xs: Any, further: Any = None) -> AnyDistribution:
-        """The distribution of a new observation at rows in the model's units."""
+        """Return the distribution of a new observation at each row in the model's units."""
         if self._likelihood is not None:
             return self.observations_.at(Xs, further, self.y_mean_, self.y_scale_)
         mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
@@ -63,11 +64,11 @@ class Observing(Predictive, Regression, Estimator):
     def predict_interval(
         self, X: Any, level: float = 0.9, conformal: str | None = None, further: Any = None
     ) -> np.ndarray:
-        """The ends of an interval that holds a new observation with probability `level`. (n, 2)
+        """Return the ends of an interval that holds a new observation with probability `level`. (n, 2)
 
-        By default those are quantiles, as true as the model. conformal="jackknife+" takes the errors of the
-        training rows, each left out, instead of the model's word for them, and "split" those of the rows
-        given to `calibrate`: "split" then holds `level` of rows of that kind whatever their distribution.
+        By default the ends are quantiles of the model, and as right as it is. conformal="jackknife+" uses the
+        leave-one-out errors of the training rows instead, and "split" those of the rows given to `calibrate`:
+        "split" then covers a share `level` of rows like these whatever their distribution.
         """
         checked_level(level)
         if conformal is None:
@@ -84,8 +85,8 @@ class Observing(Predictive, Regression, Estimator):
         return self._jackknife.interval(Xs, level) * self.y_scale_ + self.y_mean_
 
     def calibrate(self, X: Any, y: Any) -> Self:
-        """Keep how far rows that were not fitted to lie from their prediction, in its standard deviations
-        (`scores_`), for conformal="split".
+        """Set `scores_` for conformal="split": errors of rows that were not fitted to, in units of their
+        predicted standard deviations.
         """
         mean, std = self.predict(X, return_std=True)
         y = np.asarray(y, dtype=float)
@@ -96,21 +97,21 @@ class Observing(Predictive, Regression, Estimator):
 
     @property
     def loo_(self) -> LeftOut:
-        """Each fitted row as the other rows predict it, in their order and in the units of y: `mean`, `std`,
+        """Leave-one-out predictions of the fitted rows, in their order and in the units of y: `mean`, `std`,
         `log_density`. Kernel and basis are held, nothing is fitted again.
         """
         P = self._problem
-        found = left_out_of(P)
+        left = left_out_of(P)
         if self.noise_posterior_ is not None:
             mean, variance = (to_numpy(a) for a in self.noise_posterior_.predict(P.X))
-            found = found.with_noise(to_numpy(P.noise), np.exp(mean + 0.5 * variance))
+            left = left.with_noise(to_numpy(P.noise), np.exp(mean + 0.5 * variance))
         of_y = self._likelihood is None or self._likelihood.located
         scale = self.y_scale_ if of_y else 1.0
         return LeftOut(
-            found.mean * scale + (self.y_mean_ if of_y else 0.0),
-            per_output(found.variance, scale),
-            found.log_density - float(np.mean(np.log(scale))),
-            found.error * scale,
+            left.mean * scale + (self.y_mean_ if of_y else 0.0),
+            per_output(left.variance, scale),
+            left.log_density - float(np.mean(np.log(scale))),
+            left.error * scale,
         )
 
     @cached_property
@@ -120,11 +121,11 @@ class Observing(Predictive, Regression, Estimator):
     @property
     def _problem(self) -> Problem:
         check_is_fitted(self)
-        likelihood = self._likelihood if self.noise_posterior_ is None else None  # f has one noise there
+        likelihood = self._likelihood if self.noise_posterior_ is None else None  # f had Gaussian noise then
         return fitted_problem(self, getattr(self, "_rows", None), likelihood, getattr(self, "_centres", None))
 
     def paths(self, size: int = 1, random_state: Any = 0) -> Paths:
-        """Draws of the whole function f, to be called at any X: values (size, n), `gradient` (size, n, d)."""
+        """Draw whole functions f, to be called at any X: values (size, n), `gradient` (size, n, d)."""
         check_is_fitted(self)
         refuse_guided(self, "there are no paths of")
         if not isinstance(self.posterior_, Posterior):
@@ -134,9 +135,9 @@ class Observing(Predictive, Regression, Estimator):
         return self.posterior_.paths(size, generator(random_state)).in_units(*units)
 
     def sobol_indices(self, low: Any = None, high: Any = None, random_state: Any = 0) -> Sobol:
-        """The share of the variance of f that each input has alone (`first`) and with others (`total`), with
-        standard deviations, for inputs uniform from `low` to `high`; by default uniform with the mean and
-        standard deviation they had in the fit.
+        """Return the share of the variance of f due to each input alone (`first`) and with others (`total`),
+        with standard deviations, for inputs uniform from `low` to `high`; by default uniform with the mean
+        and standard deviation of the training rows.
         """
         check_is_fitted(self)
         refuse_guided(self, "there are no Sobol indices of")
@@ -157,14 +158,14 @@ class Observing(Predictive, Regression, Estimator):
         if not return_std:
             return self._in_user_units(self._mean(Xs))
         mean, variance = (to_numpy(a) for a in self._ask("predict", Xs))
-        variance = np.maximum(variance, 0.0)  # the core has warned of any below rounding
+        variance = np.maximum(variance, 0.0)  # `predict` has warned if any was far below
         mean = self._in_user_units(mean)
         if self.kinds_.output is not None:
             return mean, np.sqrt(variance).reshape(mean.shape) * self.y_scale_
         return mean, np.sqrt(per_output(variance, self.y_scale_))
 
     def _scattered(self, variance: np.ndarray, Xs: Any) -> np.ndarray:
-        """Variances of f at inputs that are not known, from those of its average there. (n,)"""
+        """Return the variances of f at uncertain inputs, from those of its average over them. (n,)"""
         return variance + to_numpy(scatter(self._kernel, Xs)) if self.kinds_.way == "variances" else variance
 
     def _joint(self, X: np.ndarray, latent: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -181,7 +182,7 @@ class Observing(Predictive, Regression, Estimator):
     def sample_y(
         self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False, further: Any = None
     ) -> np.ndarray:
-        """Draws of new observations at X, or of f(X) with latent=True, jointly. (n, s) or (n, p, s)"""
+        """Draw new observations at X, or f(X) with latent=True, jointly. (n, s) or (n, p, s)"""
         if self.models_ is not None:
             seeds = np.random.default_rng(random_state).integers(2**31, size=len(self.models_))
             each = [m.sample_y(X, n_samples, int(s), latent, further) for m, s in zip(self.models_, seeds)]
@@ -202,7 +203,7 @@ class Observing(Predictive, Regression, Estimator):
         return np.stack([draw(mean[:, q], covariance[:, :, q]) for q in range(mean.shape[1])], axis=1)
 
     def _observing_record(self) -> tuple[Plain, Arrays]:
-        """Describe the likelihood and the process of the noise, where there are any."""
+        """Return the record of likelihood, learned noise, report, number of rows and conformal scores."""
         check_is_fitted(self)
         report: Any = getattr(self, "report_", None)
         plain: Plain = {"likelihood": None if self._likelihood is None else self._likelihood.spec()}
@@ -216,7 +217,7 @@ class Observing(Predictive, Regression, Estimator):
         return plain | {"noise_posterior": second}, own
 
     def _restore_observing(self, plain: Plain, arrays: Arrays) -> None:
-        """Take what `_observing_record` has described; older files have neither."""
+        """Set the attributes that `_observing_record` recorded; older files have fewer."""
         spec, report = plain.get("likelihood"), plain.get("report")
         if report is not None:
             self.report_ = Diagnosis.from_json(report) if isinstance(report, dict) else str(report)

@@ -28,16 +28,17 @@ from ..streams.memory import FEWEST_REMEMBERED, Memory
 from .base import RENAMED, Estimator, Rated, Regression, Sized, generator
 from .predictive import Predictive, distribution_of
 from .preparation import Data, per_output
+from .reasons import Reasons
 from .streaming import Streaming, times_of
 from .teaching import UNITS, Teaching, noise_of, start_targets
 from .watching import with_callbacks
 
-LIKELIHOOD_NAMES = "gaussian", "laplace", "studentt", "poisson"  # whose scale, if any, can be learned
-MEMORY_ROWS = 1000  # half-life of the memory where only drift calls for it
+LIKELIHOOD_NAMES = "gaussian", "laplace", "studentt", "poisson"  # their scale, if any, is learned
+MEMORY_ROWS = 1000  # half-life of the memory for on_drift="relearn" without `relearn`
 
 
 class Forecast(NamedTuple):
-    """The prediction of each row just before it was read; NaN for the rows of the warm-up."""
+    """Predictions of rows, each made just before its row was read; NaN for the rows of the warm-up."""
 
     mean: np.ndarray  # (n,) or (n, p), of y
     std: np.ndarray
@@ -45,14 +46,16 @@ class Forecast(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming, Teaching, Sized, Estimator):
+class OnlineGPRegressor(
+    Rated, RegressorMixin, Predictive, Reasons, Regression, Streaming, Teaching, Sized, Estimator
+):
     """Sparse Gaussian process regression from a stream: each row is read once, in O(n_inducing²). [004 ch. 3]
 
-    `fit` takes units and hyperparameters from the rows it is given and then reads them once. `partial_fit`
-    reads more, from what `fit` left or from nothing: then the first `warmup` rows, in one batch or many, set
-    the units and teach the hyperparameters. Until so many have come the rows are kept, and the model starts
-    again from all of them whenever their number has doubled, with the kernel as it would start; from then on
-    nothing is kept but the model. A batch is never cut in two, and one that cannot be used changes nothing.
+    `fit` takes units and hyperparameters from its rows and then reads them once. `partial_fit` reads more
+    rows, after `fit` or without it: then the first `warmup` rows, in one batch or many, set the units and
+    teach the hyperparameters. These rows are kept until all have come, and whenever their number has doubled
+    the model starts again from all of them with the starting kernel; after the warm-up no rows are kept. A
+    batch is never split, and one that cannot be used changes nothing.
 
     Units are as in `SparseGPRegressor`: the user's for `noise`, `likelihood`, predictions, `noise_` and all
     lengthscales; those of the standardised data for `mean`, `posterior_` and `likelihood_`.
@@ -63,22 +66,22 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
         one for all; None is "rbf".
     n_inducing : how many basis functions, at most; None is no limit.
     likelihood : "gaussian", "laplace" and "studentt" (for outliers), whose scale is learned, "poisson" (for
-        counts), or one from `inducing.likelihoods`, taken as it is. y is standardised where the likelihood
-        knows its units: not for counts.
+        counts), or an object from `inducing.likelihoods`, used unchanged. y is standardised for the first
+        three, not for counts.
     noise : variance of the noise to start from, for a likelihood given by name.
     mean : a prior mean from `inducing.means`; None is the average of y, for counts the logarithm of their
         average.
-    tolerance, removal_score, order : as for `inducing.update`, there score. order="information" looks at all
-        rows of a batch before it reads each.
-    optimize : "hyperparameters", or None to take kernel and noise as they start.
-    half_life : rows, or units of `time` where `partial_fit` is given that, after which what was read counts
-        half; "auto" weighs 50, 400 and none by what they predict; None forgets nothing. Where something is
-        forgotten, a noise level that is learned follows the stream, too.
-    on_drift : what an alarm does beside a DriftWarning: nothing ("warn"), what was read counts little
-        ("forget") or nothing ("reset"), or little and the model is learned again after 200 rows ("relearn").
-    relearn : rows after which kernel, noise and mean are learned again from a memory of 500 rows, those that
-        taught most; None is never. What was read is carried over.
-    warmup : how many rows `partial_fit` takes units and hyperparameters from.
+    tolerance, removal_score, order : as for `inducing.update`, which calls the second `score`.
+        order="information" looks at all rows of a batch before it reads each.
+    optimize : "hyperparameters", or None to keep the starting kernel and noise.
+    half_life : rows, or units of `time` if `partial_fit` gets times, after which a row counts half; "auto"
+        weighs 50, 400 and infinity by how well they predict; None forgets nothing. With forgetting, a learned
+        noise level follows the stream, too.
+    on_drift : what an alarm does beside a DriftWarning: nothing ("warn"), give earlier rows little weight
+        ("forget") or none ("reset"), or little and learn the model again after 200 rows ("relearn").
+    relearn : learn kernel, noise and mean again every so many rows, from a memory of 500 informative rows;
+        None is never. The new model keeps what was read.
+    warmup : how many rows set the units and teach the hyperparameters in `partial_fit`.
     learning_rows : how many rows, at most, drawn at random, hyperparameters are learned from.
     max_iter, restarts, jitter, fixed, priors : of the learning, as for `inducing.fit`.
     random_state : seed of the learning. verbose : 1 always shows progress, else after two seconds.
@@ -89,7 +92,7 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
     kernel_, likelihood_, basis_size_, n_iter_ (of the learning, at least 1), n_features_in_,
         feature_names_in_ (from data frames), x_mean_, x_scale_, y_mean_, y_scale_.
     noise_ : variance of y about f, a number or one per output; None for counts and likelihoods of your own.
-    half_lives_ : the weight of each half-life. n_drifts_, drifts_ : how many alarms, the rows of the last.
+    half_lives_ : the weight of each half-life. n_drifts_, drifts_ : how many alarms, the rows of recent ones.
     n_rows_ : how many rows were read. warming_up_ : whether units and hyperparameters may still change.
     log_predictive_ : Σ log p(y | rows before), in the units of y, since the units were set.
     """
@@ -130,8 +133,8 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
 
     @with_callbacks
     def fit(self, X: Any, y: Any, time: Any = None) -> Self:
-        """Learn from X (n, d) and y (n,), or (n, p) under Gaussian noise. Ctrl-C keeps what was read. `time`
-        (n,), where half_life is in its units, never falls.
+        """Learn from X (n, d) and y (n,), or (n, p) under Gaussian noise. `time` (n,), in the units of
+        half_life, must not decrease. Ctrl-C keeps what was read.
         """
         with all_or_nothing(self):
             X, y = self._checked(X, y, reset=True)
@@ -147,7 +150,7 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
         return self
 
     def predict_then_fit(self, X: Any, y: Any, time: Any = None) -> Forecast:
-        """`partial_fit`, and the prediction of each row just before it was read."""
+        """Read more rows as `partial_fit` does, and return the prediction of each just before it was read."""
         seen = None if time is not None else self._read_one(X, y)
         if seen is not None:
             return self._forecast(seen, [(slice(None), self.likelihood_)])
@@ -166,14 +169,14 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
 
     def _marginals(self, X: np.ndarray, return_std: bool, latent: bool) -> Any:
         Xs = self._in_model_units(X)
-        if not return_std and (latent or type(self.likelihood_) in UNITS):  # f's mean is y's
+        if not return_std and (latent or type(self.likelihood_) in UNITS):  # then y has the mean of f
             return self._in_user_units(self._mean(Xs))
         mean, variance = self.posterior_.predict(Xs)
         mean, std = self._observed(mean, variance, None if latent else self.likelihood_)
         return (mean, std) if return_std else mean
 
     def mean_at(self, row: Any) -> Any:
-        """The mean of y at one row, a sequence of numbers: what `predict` says, sooner."""
+        """Return the mean of y at one row, a sequence of numbers; the same as `predict`, but faster."""
         X = np.array([row], dtype=float)
         f = None
         if self._live is not None and type(self.likelihood_) in UNITS and X.shape == (1, self.n_features_in_):
@@ -184,13 +187,13 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
 
     def predict_distribution(self, X: Any, further: Any = None) -> AnyDistribution:
         if further is not None:
-            raise ParameterError("a stream has no further numbers of its rows; leave `further` out")
+            raise ParameterError("a stream model does not take `further`; leave it out")
         mean, variance = self.posterior_.predict(self._queries(X))
         each = [self.likelihood_] * np.size(self.y_scale_)
         return distribution_of(each, mean, variance, self.y_mean_, self.y_scale_)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, latent: bool = False) -> np.ndarray:
-        """Draws of new observations at X, sharing a draw of f, or of f(X) itself. (n, s) or (n, p, s)"""
+        """Draw new observations at X, or f(X) with latent=True, jointly. (n, s) or (n, p, s)"""
         Xs, rng = self._queries(X), generator(random_state)
         f = np.moveaxis(self.posterior_.sample(Xs, n_samples, rng), 0, -1)
         y = f if latent else self.likelihood_.sample(f, rng)
@@ -201,8 +204,8 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
         """Choose the n rows of X whose y would teach the model most, the best first. (n,) [004 §3.8.1]"""
         check_is_fitted(self)
         if type(self.likelihood_) not in UNITS:
-            raise ParameterError(f"the gain of a row without its y is not known for {self.likelihood_}")
-        w = self.posterior_.w[:, :1]  # of one output and without a mean, since variance is all
+            raise ParameterError(f"under {self.likelihood_} a row without its y has no known gain")
+        w = self.posterior_.w[:, :1]  # one output and no mean suffice, since only variances count
         post = replace(self.posterior_, w=w, one_output=True, mean_function=Zero())
         return most_informative_rows([post], Gaussian(noise_of(self.likelihood_)), self._queries(X), n)
 
@@ -234,10 +237,10 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
         self.posterior_ = posterior
         self._restore_stream(plain, arrays, np.shape(self.y_mean_), posterior)
         if isinstance(self.likelihood_, Binary):
-            raise ModelFileError(f"it is a regression with {self.likelihood_}")
+            raise ModelFileError(f"its likelihood {self.likelihood_} is not for regression")
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Rows to learn from: numbers, and targets as the likelihood knows them."""
+        """Check rows to learn from and return them as numbers, with targets that the likelihood accepts."""
         if not reset and self._are_plain(X, y):
             return X, y
         likelihood = self._start_likelihood()
@@ -246,7 +249,7 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
         return as_inputs(X), likelihood.check(y)
 
     def _are_plain(self, X: Any, y: Any) -> bool:
-        """Whether rows are finite arrays just as the model takes them, which is soon seen."""
+        """Return whether rows are finite arrays in the model's form: a check that costs little."""
         if not (type(X) is np.ndarray is type(y) and X.dtype == y.dtype == np.float64):
             return False
         if X.shape[1:] != (self.n_features_in_,) or y.shape != (len(X), *np.shape(self.y_mean_)):
@@ -256,7 +259,7 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
         return isfinite(X.sum()) and bool(np.abs(y).max() < LARGEST_TARGET)
 
     def _start_likelihood(self) -> Likelihood:
-        """The likelihood as given, in the units of y."""
+        """Return the likelihood given, in the units of y; raise if it is not one for regression."""
         likelihood = self.likelihood
         if not isinstance(likelihood, Likelihood):
             name = likelihood.lower() if isinstance(likelihood, str) else likelihood
@@ -265,7 +268,7 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
         if isinstance(likelihood, Binary):
             raise LabelError(f"{likelihood} is for classes: use SparseGPClassifier, which reads streams, too")
         if self.noise is not None:
-            raise ParameterError(f"noise={self.noise} and {likelihood} both say what it is; give one of them")
+            raise ParameterError(f"noise={self.noise} and {likelihood} both set the noise; give one of them")
         return likelihood
 
     def _begin(
@@ -307,25 +310,23 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
         self._read(X, y, time, stoppable)
 
     def _adapt_again(self) -> None:
-        free = isinstance(self.likelihood, str) and "noise" not in self.fixed
-        follows = free and self.half_life is not None and type(self.likelihood_) in UNITS
-        if self.relearn is None and self.on_drift != "relearn":
-            return self._adapt(follows)
+        free, memory = isinstance(self.likelihood, str) and "noise" not in self.fixed, None
         if self.relearn is not None:
             require_count("relearn", self.relearn)
-        d, p = len(self.x_mean_), np.size(self.y_mean_)
-        return self._adapt(follows, Memory.empty(self.relearn or MEMORY_ROWS, d, p))
+        if self.relearn is not None or self.on_drift == "relearn":
+            memory = Memory.empty(self.relearn or MEMORY_ROWS, len(self.x_mean_), np.size(self.y_mean_))
+        self._adapt(free and self.half_life is not None and type(self.likelihood_) in UNITS, memory)
 
     def _read_on(self, X: np.ndarray, y: np.ndarray, time: np.ndarray | None) -> Forecast:
         done, parts = 0, list[Forecast]()
         while done < len(X) or not parts:
             left = len(X) if self.relearn is None else self.relearn - self.n_rows_ % self.relearn
             rows = slice(done, done + left)
-            found = self._read(X[rows], y[rows], None if time is None else time[rows])
-            seen = Seen(*(part[: found.n] for part in found.seen))
-            parts.append(self._forecast(seen, found.under))
-            done += found.n
-            if (self.relearn is not None and found.n == left) or self._adaptation.to_be_learned:
+            reading = self._read(X[rows], y[rows], None if time is None else time[rows])
+            seen = Seen(*(part[: reading.n] for part in reading.seen))
+            parts.append(self._forecast(seen, reading.under))
+            done += reading.n
+            if (self.relearn is not None and reading.n == left) or self._adaptation.to_be_learned:
                 self._learn_again()
         return parts[0] if len(parts) == 1 else Forecast(*map(np.concatenate, zip(*parts)))
 
@@ -333,12 +334,12 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
         ys = ((y - self.y_mean_) / self.y_scale_).reshape(len(y), 1, -1)
         require_finite(ys, "y, in spreads of the first rows,", FAR_OFF)
         posts = [] if self._standing is not None else [self.posterior_]
-        found = self._feed(posts, self._in_model_units(X), ys, time, stoppable)
-        self.basis_size_ = len(found.posts[0])
-        return found
+        reading = self._feed(posts, self._in_model_units(X), ys, time, stoppable)
+        self.basis_size_ = len(reading.posts[0])
+        return reading
 
     def _read_one(self, X: Any, y: Any) -> Seen | None:
-        """The prediction of a row that only needs to be read, which it then is; else None."""
+        """Read a single row and return its prediction; if more is due, do nothing and return None."""
         one = getattr(X, "shape", ())[:1] == (1,)
         if not one or self._live is None or self._held is not None or not self._are_plain(X, y):
             return None
@@ -348,7 +349,7 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
         return self._read_row(self._in_model_units(X), ys) if np.abs(ys).max() < FAR_OFF else None
 
     def _learn_again(self) -> None:
-        """Learn kernel, noise and mean from the rows remembered; keep them if that makes these likelier."""
+        """Learn kernel, noise and mean from the rows in memory; keep them if these rows are likelier so."""
         adaptation, one = self._adaptation, np.ndim(self.y_mean_) == 0
         self._adaptation = replace(adaptation, unlearned=False)
         assert adaptation.memory is not None
@@ -359,8 +360,8 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
         data = Data(X, y, np.ones(len(X)), noise if given else 0.1 * float(np.mean(np.var(y, axis=0))))
         start = self._gaussian_start(data, one, given, True, generator(self.random_state))
         learned, mean, kernel = start.fit_result_, start.posterior_.mean_function, start.posterior_.kernel
-        here, old = (learned.basis, "vfe"), self.posterior_.mean_function
-        if not learned.value > log_evidence(self._kernel, *here, noise, X, y, mean=old):
+        old = self.posterior_.mean_function
+        if not learned.value > log_evidence(self._kernel, learned.basis, "vfe", noise, X, y, mean=old):
             return
         if type(self.likelihood_) in UNITS and not given:
             self.likelihood_ = self.likelihood_.in_units(float(np.sqrt(learned.noise / noise)))
@@ -369,7 +370,7 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
         self._kernel = kernel
 
     def _forecast(self, seen: Seen, under: Sequence[tuple[Any, Likelihood]]) -> Forecast:
-        """The predictions of rows, each with the noise of when it was read, before it and those after it."""
+        """Return the predictions of rows in units of y, with the likelihoods `under` which they were read."""
         mean = seen.mean[:, 0] if np.ndim(self.y_mean_) else seen.mean[:, 0, 0]
         means, stds = np.empty_like(mean), np.empty_like(mean)
         for rows, likelihood in under:
@@ -379,10 +380,10 @@ class OnlineGPRegressor(Rated, RegressorMixin, Predictive, Regression, Streaming
     def _observed(
         self, mean: np.ndarray, variance: np.ndarray, likelihood: Likelihood | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of y under a likelihood, or of f without one, in the user's units, from
-        mean and variance of f.
+        """Return mean and standard deviation of y under a likelihood, or of f without one, in the user's
+        units, from mean and variance of f.
         """
-        variance = np.maximum(variance, 0.0)  # the core has warned of any below rounding
+        variance = np.maximum(variance, 0.0)  # `predict` has warned if any was far below
         if likelihood is not None:
             mean, variance = likelihood.predict(mean, variance)
         return self._in_user_units(mean), np.sqrt(per_output(variance, self.y_scale_))

@@ -1,4 +1,4 @@
-"""Several outputs and inputs of several kinds: one process for all outputs, or a model for each."""
+"""`Outputs`: the base of a regressor of several outputs, with inputs that may have categories and gaps."""
 
 from copy import copy
 from dataclasses import dataclass, replace
@@ -25,8 +25,8 @@ OUTPUTS = ("shared", "independent", "coregionalised")
 
 
 def long_rows(X: np.ndarray, Y: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
-    """A row for each entry of Y (n, p) that is not NaN, or for each of p outputs: X and the number of the
-    output, one more column; and the numbers of those entries in Y.ravel(). (N, d + 1), (N,)
+    """Return a row (x, output) for each entry of Y (n, p) that is not NaN, or for each of Y = p outputs, and
+    the places of these entries in Y.ravel(). (N, d + 1), (N,)
     """
     p = Y if isinstance(Y, int) else Y.shape[1]
     entries = np.arange(len(X) * p) if isinstance(Y, int) else np.flatnonzero(~np.isnan(Y.ravel()))
@@ -35,7 +35,7 @@ def long_rows(X: np.ndarray, Y: np.ndarray | int) -> tuple[np.ndarray, np.ndarra
 
 @dataclass(frozen=True)
 class Prepared:
-    """A change of a source's parts: the inputs of the kernel, without rows with gaps where none are used."""
+    """A change of a source's parts from X to the kernel's inputs, on request without rows that have gaps."""
 
     kinds: Kinds
     drops: bool
@@ -49,9 +49,9 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Long:
-    """A change of a source's parts: a row for each output."""
+    """A change of a source's parts to one row for each measured output."""
 
-    drops = True  # so that nobody counts on the number of rows
+    drops = True  # tells the source that its number of rows changes
 
     def __call__(self, part: Part) -> Part:
         X, entries = long_rows(part.X, part.Y)
@@ -59,8 +59,8 @@ class Long:
 
 
 def prepared_source(model: Any, source: Source) -> tuple[Source, Any]:
-    """The source of the kernel's inputs, with a row for each entry of y that was measured where outputs
-    are coregionalised, and then centre, scale and entries of each output; sets `kinds_` of the estimator.
+    """Return the source of the kernel's inputs; for coregionalised outputs with a row for each measured entry
+    of y, and also centre, scale and number of entries of each output. It sets `kinds_` of the estimator.
     """
     d, model.kinds_, model.n_gaps_ = source.n_features, Kinds(allow_unseen=model.allow_unseen), 0
     outputs = getattr(model, "outputs", "shared")
@@ -108,11 +108,11 @@ class Outputs(Observing):
         further: Any = None,
         x_std: Any = None,
     ) -> Any:
-        """The mean at each row of X, (n,) or (n, p); on request with standard deviations of the same shape,
-        or with the joint covariance (n, n), (n, n, p), or (n, p, n, p) of coregionalised outputs. These are
-        of new observations; of the function itself with latent=True. `further` are numbers of the new rows
-        that the likelihood takes, such as exposures or trials (n,), and `x_std` the standard deviations of
-        the entries of X.
+        """Return the mean at each row of X, (n,) or (n, p); on request with standard deviations of the same
+        shape, or with the joint covariance (n, n), (n, n, p), or (n, p, n, p) of coregionalised outputs, of
+        new observations, or with latent=True of the function f itself. `further` (n,) are the likelihood's
+        other data of the rows, such as exposures or trials, and `x_std` the standard deviations of the
+        entries of X.
         """
         if self.models_ is not None:
             each = [m.predict(X, return_std, return_cov, latent, further, x_std) for m in self.models_]
@@ -123,7 +123,7 @@ class Outputs(Observing):
             return super().predict(X, return_std, return_cov, latent)
         if x_std is None:
             if latent or return_cov:
-                raise ParameterError("further numbers say how y is observed; leave out latent and return_cov")
+                raise ParameterError("`further` is about observations of y; leave out latent and return_cov")
             y = self.predict_distribution(X, further)
             return (y.mean, y.std) if return_std else y.mean
         if further is not None or (return_std and return_cov):
@@ -133,7 +133,7 @@ class Outputs(Observing):
         return self._joint(X, latent) if return_cov else self._marginals(X, return_std, latent)
 
     def predict_distribution(self, X: Any, further: Any = None, x_std: Any = None) -> AnyDistribution:
-        """The distribution of a new observation at each row of X, each on its own: mean, std, pdf, cdf,
+        """Return the marginal distribution of a new observation at each row of X: mean, std, pdf, cdf,
         quantile, interval, sample, log_density and crps, in the user's units; of several outputs (n, p).
         """
         if self.models_ is not None:
@@ -145,13 +145,13 @@ class Outputs(Observing):
 
     @property
     def loo_(self: Any) -> LeftOut:
-        """Each fitted row as all other measured entries predict it, in their order and in the units of y:
-        `mean`, `std`, `log_density`, of coregionalised outputs (n, p), NaN where nothing was measured. Kernel
-        and basis are held, nothing is fitted again.
+        """Leave-one-out predictions of the fitted rows, in their order and in the units of y: `mean`, `std`,
+        `log_density`; of coregionalised outputs (n, p), each entry predicted by all others, NaN where nothing
+        was measured. Kernel and basis are held, nothing is fitted again.
         """
         if self.kinds_.output is None or getattr(self, "_long", None) is None:
             return super().loo_
-        found, kept = left_out_of(fitted_problem(self, self._long, None, self._centres)), self._long[2] > 0
+        left, kept = left_out_of(fitted_problem(self, self._long, None, self._centres)), self._long[2] > 0
         shape, q = self._entries[1], self._long[0][kept, self.kinds_.output].astype(int)
         scale, at = self.y_scale_[q], self._entries[0][kept]
 
@@ -160,12 +160,12 @@ class Outputs(Observing):
             out.ravel()[at] = values
             return out
 
-        mean, error = found.mean.reshape(-1) * scale + self.y_mean_[q], found.error.reshape(-1) * scale
-        density = found.log_density - np.log(scale)
-        return LeftOut(*map(table, (mean, found.variance * scale**2, density, error)))
+        mean, error = left.mean.reshape(-1) * scale + self.y_mean_[q], left.error.reshape(-1) * scale
+        density = left.log_density - np.log(scale)
+        return LeftOut(*map(table, (mean, left.variance * scale**2, density, error)))
 
     def _with_gaps(self: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        """X and y after the checks, y with NaN where it was not measured and outputs allow that."""
+        """Check X and y and return them, with NaN in y (n, p) if `outputs` takes it as not measured."""
         require_one_of("outputs", self.outputs, OUTPUTS)
         gaps = np.zeros(0, dtype=bool)
         if self.outputs != "shared" and np.ndim(y) == 2:
@@ -178,8 +178,8 @@ class Outputs(Observing):
             X, y = self._validated(X, y, reset=True, multi_output=True, y_numeric=True)
         except NonFiniteError as error:
             several = np.ndim(y) == 2 and self.likelihood is None and self.outputs == "shared"
-            told = " outputs='coregionalised' takes what was not measured." if several else ""
-            raise NonFiniteError(f"{error}{told}") from error
+            hint = " outputs='coregionalised' takes NaN for entries not measured." if several else ""
+            raise NonFiniteError(f"{error}{hint}") from error
         if gaps.size and gaps.any():
             y[gaps] = np.nan
         return X, y
@@ -187,7 +187,7 @@ class Outputs(Observing):
     def _prepared(
         self: Any, X: np.ndarray, y: np.ndarray, weights: np.ndarray, std: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The inputs of the kernel, the targets and weights of the rows of a fit; sets `kinds_`."""
+        """Return the kernel's inputs, the targets and the weights of the rows of a fit; set `kinds_`."""
         incomplete, d = np.isnan(X).any(axis=1), X.shape[1]
         self.n_gaps_ = int(np.count_nonzero(incomplete))
         std = None if std is None else deviations(std, X)
@@ -220,11 +220,11 @@ class Outputs(Observing):
 
     @property
     def kernel_(self: Any) -> Any:
-        """The kernel that was learned in the units of X; of independent outputs a list, one for each."""
+        """The learned kernel in the units of X; for independent outputs a list with one for each."""
         return super().kernel_ if self.models_ is None else [m.kernel_ for m in self.models_]
 
     def _gathered(self: Any) -> Any:
-        """Take from the models of the outputs what this one says of all of them."""
+        """Set the fitted attributes from the models of the independent outputs."""
         self._kernel = self.models_[0]._kernel
         self.posterior_ = [m.posterior_ for m in self.models_]
         self.noise_ = np.array([np.nan if m.noise_ is None else m.noise_ for m in self.models_])
@@ -299,7 +299,7 @@ class Outputs(Observing):
             return post.posterior
         if post is not None and not isinstance(post, Posterior):
             why = f"approximation={self.approximation_!r} needs its training data at every query"
-            raise ModelFileError(f"{why}, and a file never holds those; fit 'pitc' or 'fitc' to save")
+            raise ModelFileError(f"{why}, which its file would not hold; fit 'pitc' or 'fitc' to save")
         return super()._saved_posterior()
 
     def _more_to_record(self) -> tuple[Plain, Arrays]:
@@ -324,7 +324,7 @@ class Outputs(Observing):
 
 
 def in_rows(posterior: Any) -> Any:
-    """The posterior as a file would give it back, where it is one in NumPy."""
+    """Return a posterior in NumPy with its arrays C-ordered, as a file gives it back; others unchanged."""
     if isinstance(posterior, NeighboursPredictor):
         inner = in_rows(posterior.posterior)
         return NeighboursPredictor(inner, posterior.data, posterior.n_neighbours, posterior.sets)

@@ -1,4 +1,4 @@
-"""Whole predictive distributions in the user's units, and the questions that one answers."""
+"""Mixins of models with whole predictive distributions, in the user's units: quantiles, log densities."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -23,35 +23,35 @@ class Predictive:
     """Mixin of models that know the distribution of a new observation."""
 
     def predict_distribution(self, X: Any, further: Any = None) -> Any:
-        """The distribution of a new observation at each row of X: mean, std, pdf, cdf, quantile, interval,
-        sample, log_density and crps, in the user's units; `further` are numbers of the rows that the
-        likelihood takes, such as exposures.
+        """Return the distribution of a new observation at each row of X: mean, std, pdf, cdf, quantile,
+        interval, sample, log_density and crps, in the user's units; `further` are the likelihood's other data
+        of the rows, such as exposures.
         """
         raise NotImplementedError
 
     def predict_quantiles(
         self, X: Any, quantiles: Any = (0.05, 0.5, 0.95), further: Any = None
     ) -> np.ndarray:
-        """The values that a new observation stays below with these probabilities. (n, k), or (n,) of one"""
+        """Return the quantiles of a new observation at these probabilities. (n, k), or (n,) for one"""
         return self.predict_distribution(X, further).quantile(quantiles)
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
-        """The log density of observations y, (n,) or with the further numbers of the rows (n, 2). (n,)"""
+        """Return the log density of observations y (n,), or (n, 2) with exposures or the like. (n,)"""
         return self.predict_distribution(X).log_density(y)
 
 
 class PredictiveClasses:
-    """Mixin of classifiers."""
+    """Mixin of classifiers: the distribution of the label from its probabilities."""
 
     classes_: np.ndarray
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class at the rows of X. (n, classes)"""
+        """Return the probability of each class at the rows of X. (n, classes)"""
         raise NotImplementedError
 
     def predict_distribution(self, X: Any) -> ClassDistribution:
-        """The distribution of the label at each row of X: probabilities, log_density and, in the order of the
-        labels, quantile, crps and the rest.
+        """Return the distribution of the label at each row of X: probabilities, log_density and, in the order
+        of the labels, quantile, crps and the rest.
         """
         return ClassDistribution(self.classes_, self.predict_proba(X))
 
@@ -59,10 +59,10 @@ class PredictiveClasses:
 def distribution_of(
     likelihoods: Sequence[Likelihood], mean: np.ndarray, variance: np.ndarray, center: Any, scale: Any
 ) -> AnyDistribution:
-    """The distribution of y from mean and variance of f in the model's units, by a likelihood for each
-    output; `center` and `scale` are numbers, or (p,).
+    """Return the distribution of y from mean and variance of f in the model's units, with a likelihood for
+    each output; `center` and `scale` of y are numbers, or (p,).
     """
-    variance = np.maximum(variance, LEAST_VARIANCE)  # the core has warned of any below rounding
+    variance = np.maximum(variance, LEAST_VARIANCE)  # `predict` has warned if any was far below
     if np.ndim(scale) == 0:
         return Distribution(likelihoods[0], mean, variance, center, scale)
     mean = mean.reshape(-1, len(scale))
@@ -72,7 +72,7 @@ def distribution_of(
 
 
 def nameless(model: Any) -> Any:
-    """A copy of a model that takes features as an array, without the names of their columns."""
+    """Return a copy of a model that takes features as an array, without the names of their columns."""
     light = copy(model)
     for name in ("feature_names_in_", "encoder_"):
         vars(light).pop(name, None)
@@ -80,7 +80,7 @@ def nameless(model: Any) -> Any:
 
 
 def noise_process(plain: Plain, arrays: Arrays, likelihood: Likelihood | None) -> Posterior | None:
-    """The process of learned noise in a record; raise if it is not there, or does not fit the likelihood."""
+    """Return the process of learned noise in a record, or None; raise if it does not fit the likelihood."""
     spec = plain.get("noise_posterior")
     if (spec is None) == isinstance(likelihood, LearnedNoise):
         raise ModelFileError("its likelihood and its processes do not fit together")

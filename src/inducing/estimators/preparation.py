@@ -1,4 +1,4 @@
-"""Data before any mathematics: checked, repeated rows merged, standardised; where a basis starts."""
+"""Preparation of a fit: checked weights and parameters, merged and standardised rows, the starting values."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from .columns import Kinds
 from .guide import check_guide
 
 ONLY_NUMBERS: Kinds = Kinds()
-LEARNING_BASIS = 100  # basis functions, at most, that hyperparameters are learned with before rows are read
-SMALLEST_SPREAD = 1e-150  # of targets, whose noise may be a thousandth of it
+LEARNING_BASIS = 100  # basis functions, at most, to learn hyperparameters with before a stream is read
+SMALLEST_SPREAD = 1e-150  # of targets: noise of a thousandth of it still has a variance with all digits
 OTHERS = (Binary, SeveralLikelihood, Squared)  # likelihoods of classes, several processes and densities
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """The user's units to the model's, (a - mean) / scale by column; of arrays, or of a source's part."""
+    """The conversion from the user's units to the model's, (a - mean) / scale for each column."""
 
     x_mean: np.ndarray  # (d,)
     x_scale: np.ndarray
     y_mean: np.ndarray  # (p,)
     y_scale: np.ndarray
-    output: int | None = None  # the column of X with the number of a row's output, where there is one
+    output: int | None = None  # the column of X with the number of a row's output, if coregionalised
 
     def __post_init__(self) -> None:
-        """Raise if targets spread by so little that their squares lose digits."""
+        """Raise if targets spread so little that their squares lose digits."""
         if np.any(self.y_scale < SMALLEST_SPREAD):
             raise errors.NonFiniteError(f"y spreads by {np.min(self.y_scale):g}, too little; use other units")
 
     @staticmethod
     def none(d: int, p: int) -> Scaling:
-        """The scaling that changes nothing."""
+        """Return the scaling that changes nothing, for d inputs and p outputs."""
         return Scaling(np.zeros(d), np.ones(d), np.zeros(p), np.ones(p))
 
     def __call__(self, part: Part) -> Part:
@@ -58,14 +58,14 @@ class Scaling:
         return replace(part, X=(part.X - self.x_mean) / self.x_scale, y=y)
 
     def targets(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """The targets of rows X in the model's units."""
+        """Return the targets Y of rows X in the model's units."""
         if self.output is None:
             return (Y - self.y_mean) / self.y_scale
         q = X[:, self.output].astype(int).reshape(-1, *[1] * (Y.ndim - 1))
         return (Y - self.y_mean[q]) / self.y_scale[q]
 
     def under(self, likelihood: Likelihood | None) -> Scaling:
-        """Change no more of y than a likelihood allows: the first column, where f lies, or nothing."""
+        """Return a scaling that changes only what a likelihood allows: the first column of y, or nothing."""
         if likelihood is None:
             return self
         kept = np.arange(len(self.y_mean)) >= likelihood.located
@@ -73,14 +73,14 @@ class Scaling:
         return replace(self, y_mean=mean, y_scale=scale)
 
     def alike(self, varying: np.ndarray) -> Scaling:
-        """Take one scale for all outputs, from those that vary: a given noise means the same to each."""
+        """Return a scaling with one scale for all outputs, the root mean square of those that vary."""
         scales = self.y_scale[varying] if np.any(varying) else self.y_scale
         return replace(self, y_scale=np.full(len(self.y_scale), np.sqrt(np.mean(scales**2))))
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Different rows in lexicographic order, how often each one counts, and the noise to start from."""
+    """Training rows, all different and sorted, with their weights and the noise to start from."""
 
     X: np.ndarray  # (n, d)
     Y: np.ndarray  # (n, p)
@@ -93,7 +93,7 @@ class Data:
 
     @staticmethod
     def merged(X: np.ndarray, Y: np.ndarray, weights: np.ndarray, noise: Any) -> Data:
-        """Rows of positive weight, sorted, equal ones merged; noise that is to be learned is yet unknown."""
+        """Sort the rows of positive weight and merge equal ones; a name for `noise` becomes None."""
         noise = None if isinstance(noise, str) else noise
         if noise is not None:
             values, one = as_noise(noise, X)
@@ -107,7 +107,7 @@ class Data:
     def standardised(
         self, standardize: bool, likelihood: Likelihood | None = None, kinds: Kinds = ONLY_NUMBERS
     ) -> tuple[Data, Scaling]:
-        """The data in the model's units, or as they are, and the way back."""
+        """Return the data in the model's units, and the scaling used, which changes nothing by request."""
         p = self.Y.shape[1] if kinds.output is None else kinds.codes[kinds.output]
         scaling = replace(Scaling.none(self.X.shape[1], p), output=kinds.output)
         if standardize:
@@ -117,15 +117,15 @@ class Data:
                 each = [center_and_scale(self.Y[q == k], self.weights[q == k]) for k in range(p)]
                 mean, scale = (np.concatenate(column) for column in zip(*each, strict=True))
                 scaling = Scaling(*of_X, mean, scale, kinds.output)
-                return self.scaled(scaling), scaling
-            scaling = Scaling(*of_X, *center_and_scale(bulk(self.Y, likelihood), self.weights))
-            scaling = scaling.under(likelihood)
-            if self.noise is not None:
-                scaling = scaling.alike(np.ptp(self.Y, axis=0) > 0)
+            else:
+                of_Y = center_and_scale(bulk(self.Y, likelihood), self.weights)
+                scaling = Scaling(*of_X, *of_Y).under(likelihood)
+                if self.noise is not None:
+                    scaling = scaling.alike(np.ptp(self.Y, axis=0) > 0)
         return self.scaled(scaling), scaling
 
     def scaled(self, scaling: Scaling) -> Data:
-        """The data in the units of a scaling, with a guess of the noise where none is given."""
+        """Return the data in the units of a scaling; noise that is not given is a tenth of the variance."""
         X, Y = (self.X - scaling.x_mean) / scaling.x_scale, scaling.targets(self.X, self.Y)
         data = replace(self, X=X, Y=Y)
         noise: Any = 0.1 * data.target_variance()
@@ -137,12 +137,12 @@ class Data:
         return replace(data, noise=noise)
 
     def seen(self, likelihood: Likelihood | None) -> np.ndarray:
-        """The rows whose evidence is a density of y, not a probability: those not censored. (n,) of bool"""
+        """Mark the rows that are not censored: their evidence is a density of y, not a probability. (n,)"""
         censored = likelihood is not None and likelihood.located and self.Y.shape[1] > 1
         return self.Y[:, 1] == 0.0 if censored else np.ones(len(self.Y), dtype=bool)
 
     def target_variance(self, likelihood: Likelihood | None = None) -> float:
-        """The variance of the targets, or of an f that a likelihood turns into something else, one."""
+        """Return the variance of the targets, or 1 under a likelihood whose f is not in units of y."""
         if likelihood is not None and not likelihood.located:
             return 1.0
         Y = self.Y if likelihood is None else bulk(self.Y, likelihood)[:, :1]
@@ -150,7 +150,7 @@ class Data:
 
 
 def bulk(Y: np.ndarray, likelihood: Likelihood | None) -> np.ndarray:
-    """The targets with outliers moved to three standard deviations, where the likelihood has heavy tails."""
+    """Return the targets, for heavy-tailed likelihoods with outliers moved to three standard deviations."""
     if not hasattr(likelihood, "safe_site"):
         return Y
     middle = np.median(Y, axis=0)
@@ -159,7 +159,7 @@ def bulk(Y: np.ndarray, likelihood: Likelihood | None) -> np.ndarray:
 
 
 def noise_way(noise: Any) -> str | None:
-    """The way to learn noise that is a process of its own; None where noise is a number."""
+    """Return how noise is learned as a process of its own; None if it is a number or "constant"."""
     if not isinstance(noise, str) or noise == "constant":
         return None
     errors.require_one_of("noise", noise, ("constant", *NOISE_WAYS), " or a variance")
@@ -167,7 +167,7 @@ def noise_way(noise: Any) -> str | None:
 
 
 def start_likelihood(model: Any) -> Likelihood | None:
-    """The likelihood that a regressor starts from, in the units of y; None is Gaussian noise."""
+    """Return the likelihood that a regressor starts from, in the units of y; None is Gaussian noise."""
     given, noise = model.likelihood, model.noise
     if given is None or given == "gaussian":
         return None
@@ -181,18 +181,18 @@ def start_likelihood(model: Any) -> Likelihood | None:
     if noise_way(noise) is not None and not isinstance(likelihood, StudentT | Gaussian):
         raise errors.ParameterError(f"noise={noise!r} is for Gaussian noise and StudentT, not {likelihood}")
     if noise is not None and not isinstance(noise, str):
-        raise errors.ParameterError(f"noise={noise} and {likelihood} both say what it is; give one of them")
+        raise errors.ParameterError(f"noise={noise} and {likelihood} both set the noise; give one of them")
     return None if isinstance(likelihood, Gaussian) else likelihood
 
 
 def start_noise(
     model: Any, data: Data, scaling: Scaling, likelihood: Likelihood | None
 ) -> tuple[Any, Mean | None]:
-    """The noise or likelihood, and the prior mean, that a regressor starts from, in the model's units."""
+    """Return the noise or likelihood, and prior mean, that a regressor starts from, in the model's units."""
     if not isinstance(model.mean, Mean | None):
         raise errors.ParameterError(f"mean must be None or one of inducing.means, but is {model.mean!r}")
     if likelihood is None:
-        given = getattr(model.likelihood, "variance", None)  # of Gaussian noise as an object
+        given = getattr(model.likelihood, "variance", None)  # of a Gaussian(variance)
         return data.noise if given is None else given / scaling.y_scale[0] ** 2, model.mean
     named, variance = isinstance(model.likelihood, str), data.target_variance(likelihood)
     noise = likelihood.in_units(np.sqrt(0.1 * variance) if named else 1.0 / scaling.y_scale[0])
@@ -202,13 +202,13 @@ def start_noise(
 
 
 def fitted_problem(model: Any, rows: Any, likelihood: Likelihood | None, centres: Any) -> Problem:
-    """The problem of f that a regressor has solved, on the rows (X, y, weights) as given, with the centres of
-    its blocks; raise if the rows are not at hand.
+    """Return the problem of f that a fitted regressor solved, from its rows (X, y, weights) in the user's
+    units and the centres of its blocks; raise if the model does not have its rows.
     """
     if rows is None or (likelihood is None and isinstance(model.fit_result_.noise, Likelihood)):
         raise errors.ParameterError(
-            "what the others say of a row needs the rows of a fit in memory, and noise that was not learned "
-            "jointly with f; files and sources do not hold them"
+            "leaving rows out needs the rows of a fit in memory, and noise that was not learned jointly with "
+            "f; models fitted to sources or loaded from files have no rows"
         )
     (X, y, weights), fit = rows, model.fit_result_
     kept, name = weights > 0, model.approximation_
@@ -238,12 +238,12 @@ def fitted_problem(model: Any, rows: Any, likelihood: Likelihood | None, centres
 
 
 def per_output(a: np.ndarray, scale: Any) -> np.ndarray:
-    """A variance or covariance shared by all outputs, in the units of each."""
+    """Return a variance or covariance that all outputs share in the units of each of them."""
     return a * scale**2 if np.ndim(scale) == 0 else a[..., None] * scale**2
 
 
 def checked_weights(sample_weight: Any, X: np.ndarray) -> np.ndarray:
-    """One weight for each row of X; None and a number give every row the same."""
+    """Return one weight for each row of X, None and a number being the same for all; raise if invalid."""
     if sample_weight is None:
         return np.ones(len(X))
     weights = as_floats(sample_weight, "sample_weight").copy()
@@ -270,10 +270,10 @@ def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
     elif sample_weight is not None:
         message = "rows that come in parts have no weights; leave sample_weight out, or give arrays"
     elif noise_way(model.noise) is not None and model.likelihood is not None:
-        message = f"for rows in parts noise={model.noise!r} must be Gaussian; else give arrays"
+        message = f"for rows in parts noise={model.noise!r} must be Gaussian; leave out likelihood="
     elif np.ndim(model.noise) > 0:
         n = np.size(model.noise)
-        message = f"rows that come in parts have one noise, but noise has {n} entries; give a number"
+        message = f"rows that come in parts take one noise, but noise has {n} entries; give a number"
     elif model.device is not None:
         message = "device= is for rows in memory; for rows in parts see inducing.distributed.spread(device=)"
     elif model.approximation not in known:
@@ -307,7 +307,7 @@ def check_file_size(model: Any, data: Data, m: int) -> None:
 
 
 def start_inducing(inducing: Any, d: int) -> np.ndarray:
-    """Inducing inputs given as an array (m, d), in the user's units."""
+    """Return inducing inputs given as an array (m, d), in the user's units; raise if the shape is wrong."""
     Z = np.asarray(inducing, dtype=float)
     if Z.ndim != 2 or Z.shape[1] != d:
         raise errors.ShapeError(f"inducing must be an array (m, {d}), but has shape {Z.shape}")
@@ -317,10 +317,10 @@ def start_inducing(inducing: Any, d: int) -> np.ndarray:
 def start_places(
     model: Any, data: Data, scaling: Scaling, kernel: Kernel, rng: Any
 ) -> tuple[np.ndarray, bool]:
-    """The places (m, d) that a regressor's basis starts from, and whether they are all different rows."""
+    """Return the places (m, d) where a regressor's basis starts, and whether each different row has one."""
     if model.approximation in ("exact", "cg"):
         return data.X, True
-    coded = bool(model.kinds_.codes) or model.kinds_.way == "variances"  # means of rows are no rows
+    coded = bool(model.kinds_.codes) or model.kinds_.way == "variances"  # then averages of rows are no inputs
     rule = ("variance" if coded else "kmeans") if model.inducing is None else model.inducing
     if not isinstance(rule, str):
         Z = model.kinds_.inputs(start_inducing(rule, model.kinds_.width(data.X.shape[1])))
@@ -335,21 +335,21 @@ def start_places(
         return Z, len(Z) == len(data.X)
     whole = len(Z) == len(selection.merge_repeats(data.X, data.weights)[0])
     if not model.left_open:
-        reason = f"{rule!r} found {len(Z)} that are new to each other; choose another rule to have more"
+        reason = f"{rule!r} found only {len(Z)} that differ enough; choose another rule to have more"
         if whole:
-            reason = f"the data have {len(Z)} different rows; each of these is one"
+            reason = f"the data have only {len(Z)} different rows"
         message = f"{m} inducing points were asked for, but {reason}"
         warnings.warn(message, errors.ReducedBasisWarning, stacklevel=4)
     return Z, whole
 
 
 def start_basis(model: Any, Z: np.ndarray, kernel: Kernel, *, free: bool) -> Basis:
-    """Points at Z, or the same functions as Gaussians whose widths are free as well."""
+    """Return the starting basis: points at Z, or the same functions as Gaussians of free widths."""
     errors.require_one_of("basis", model.basis, ("auto", "points", "multiscale"))
     plain = isinstance(kernel, kernels.RBF) and kernel.columns is None and model.projection is None
-    near = model.approximation == "neighbours"  # which see what the widths of a basis would be for
-    alone = plain and free and model.recipe == "auto" and model.inducing is None and not near
-    if model.basis == "points" or model.approximation not in TABLE or (model.basis == "auto" and not alone):
+    near = model.approximation == "neighbours"  # near rows hold the detail that widths would be for
+    wide = plain and free and model.recipe == "auto" and model.inducing is None and not near
+    if model.basis == "points" or model.approximation not in TABLE or (model.basis == "auto" and not wide):
         return Points(Z)
     if not plain:
         raise errors.ParameterError(f"basis='multiscale' needs a plain RBF, not {type(kernel).__name__}")
@@ -357,14 +357,14 @@ def start_basis(model: Any, Z: np.ndarray, kernel: Kernel, *, free: bool) -> Bas
 
 
 def block_centres(model: Any, X: np.ndarray, m: int, rng: Any) -> np.ndarray | None:
-    """The centres of PITC's blocks: each row, and each query of PIC, belongs to the nearest of them."""
+    """Return the centres of the blocks of PITC and PIC (a row belongs to the nearest); else None."""
     if model.approximation not in TABLE or not TABLE[model.approximation].blocks:
         return None
     return selection.kmeans(X, max(1, round(len(X) / m)) if model.n_blocks is None else model.n_blocks, rng)
 
 
 def named(error: ValueError | OverflowError) -> errors.InducingError:
-    """The error of this package for one of scikit-learn's."""
+    """Return this package's error for one of scikit-learn's."""
     text = re.sub(r":\narray=.*\n", "; ", str(error), flags=re.DOTALL)  # without the numbers themselves
     text = re.sub(r"\s*\n-?\s*", " ", text)
     if "sample(s)" in text:

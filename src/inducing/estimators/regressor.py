@@ -39,107 +39,102 @@ from .preparation import Data, Scaling, checked_weights, noise_way
 from .starting import given_priors, own_kernel, start_kernels
 from .watching import with_callbacks
 
-DEFAULT_SIZE = 100  # of a basis
-LISTED_UP_TO = 4000  # rows of an exact GP whose report lists surprising ones: leaving out costs two factors
-# parameters that "auto" must not be given if it is to look beyond FITC
+DEFAULT_SIZE = 100  # basis functions where n_inducing is "auto"
+LISTED_UP_TO = 4000  # rows of an exact GP whose report lists surprising ones: it takes two factorisations
+# with one of these parameters given, "auto" is FITC
 OF_A_SPARSE_BASIS = "basis inducing optimize recipe projection likelihood power n_blocks fixed priors".split()
 OF_A_SPARSE_BASIS += "restarts device checkpoint mean".split()
-# parameters that learning takes as they are
-PASSED_ON = ("power", "jitter", "fixed", "validation_fraction", "restarts", "checkpoint")
+PASSED_ON = ("power", "jitter", "fixed", "validation_fraction", "restarts", "checkpoint")  # to the recipe
 
 
 @dataclass(eq=False, repr=False)
 class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
     """Sparse Gaussian process regression for scikit-learn.
 
-    Inputs and targets are standardised inside. What is about the data is in the user's units: `inducing`,
-    `noise`, predictions, `noise_`, `log_evidence_`, the lengthscales and periods of `kernel`, `priors` and
-    `kernel_`. Variances of kernels, `mean` and `posterior_` are of the standardised data. With
-    standardize=False the two are the same.
+    Inputs and targets are standardised inside. In the user's units are `inducing`, `noise`, predictions,
+    `noise_`, `log_evidence_`, and the lengthscales and periods of `kernel`, `priors` and `kernel_`; in those
+    of the standardised data are the variances of kernels, `mean` and `posterior_`. With standardize=False
+    the two are the same.
 
     Parameters
     ----------
-    kernel : a Kernel, whose lengthscales count the units of X, or the name of a stationary one ("rbf",
+    kernel : a Kernel with lengthscales in the units of X, or the name of a stationary one ("rbf",
         "matern52", ...) with a lengthscale for each input, started at √d standard deviations; "auto" takes
-        the one that rows left out in turn prefer, by exact GPs on a few rows. None is "auto" where the
+        the one that best predicts left-out rows, by exact GPs on a few rows. None is "auto" where the
         approximation is left open, too, else "rbf", and "matern32" for "neighbours".
-    ard : whether a kernel that is not given has a lengthscale for each input; False is one for all, in
-        standard deviations, and no sums are tried.
+    ard : whether a kernel given by name, or chosen, has a lengthscale for each input; False is one for all,
+        in standard deviations, and no sums are tried.
     approximation : "fitc", "vfe", "dtc", "sor", "fic", "pep", "pitc", "pic", "neighbours", "exact", "cg",
         "sod", or "auto": the exact GP up to 10,000 rows, beyond that neighbours or FITC, whichever predicts
         held-out rows better. It is FITC where `n_inducing` or another parameter of a sparse basis is given.
     n_inducing : how many basis functions, and no more than the data have different rows; "auto" is 100.
         "exact" and "cg" have one per row.
-    basis : "points", "multiscale" (Gaussians of any width, for the RBF kernel), or "auto": multiscale where
-        the recipe "auto" starts it by itself and the kernel is a plain RBF, points otherwise.
-    inducing : where they start, an array (m, d) or a rule of `inducing.selection`: "kmeans", "random",
-        "variance", "novelty", "information-gain", "smola-bartlett", "matching-pursuit"; those that need a
-        kernel and noise get the ones of the start. None leaves it to the recipe: "auto" takes "variance" with
-        a kernel learned from a few rows, the others "kmeans".
+    basis : "points", "multiscale" (Gaussians of any width, for the RBF kernel), or "auto": multiscale for a
+        plain RBF kernel with the recipe "auto", a free basis and no `inducing`, points otherwise.
+    inducing : where the basis starts, an array (m, d) or a rule of `inducing.selection`: "kmeans", "random",
+        "variance", "novelty", "information-gain", "smola-bartlett", "matching-pursuit"; rules that need a
+        kernel and noise use the starting ones. None leaves it to the recipe: "auto" takes "variance" with a
+        kernel learned from a few rows, the others "kmeans".
     optimize : "all", "hyperparameters", "basis", or None to learn nothing.
     recipe : how all of it is learned, one of `inducing.recipes`: "auto" goes from VFE to FITC in stages,
-        "direct" does not.
-    validation_fraction : share of the rows (10 to 500 of them) that "auto" holds out while it learns, to end
-        and choose its stages by; the posterior then has all rows. 0 holds out none.
+        "direct" learns everything at once.
+    validation_fraction : share of the rows (10 to 500 of them) that "auto" holds out while it learns, to stop
+        and to choose between its stages; the posterior then has all rows. 0 holds out none.
     projection : None, or a number of directions: the kernel then sees that many linear combinations of the
         inputs, learned with everything else.
     categorical : the columns that hold codes 0, 1, … of categories, whose covariances are learned
-        (`kernels.Category`); None takes those that a `TableEncoder` says. With allow_unseen=True a level that
-        was not seen is predicted from what is known of all.
-    missing : "refuse" rows with gaps (NaN) in X, "drop" them, or "use" them: f averaged over what may stand
-        there under the RBF kernel, a mean and an indicator under others. See docs/outputs.md.
-    outputs : of y (n, p), "shared" is one kernel and noise, as if unrelated; "independent" a model for each;
-        "coregionalised" one process with a noise and unit for each, in which they inform each other. With the
-        latter two NaN in y was not measured. `rank` is that of the learned covariance of the outputs.
-    noise : variance of the noise to start from, or one per row, which is then taken as known; None is a tenth
-        of the targets' variance. When it is given, several outputs are scaled alike, so that it means the
-        same to each. "constant" is None. "learned" makes its logarithm a second process on the same basis,
-        learned from what the mean, learned as if the noise were one number, leaves of rows it does not know;
-        "learned-jointly" learns both at once, for a better log density at the price of larger errors. Either
-        starts from VFE, whatever "fitc" and "vfe" say ("neighbours" stays what it is), and takes one target;
-        with likelihood="studentt" it is Student's t.
+        (`kernels.Category`); None takes those that a `TableEncoder` knows. With allow_unseen=True a level
+        that the fit did not see has the levels' mean variance and no covariance with them.
+    missing : "refuse" rows with gaps (NaN) in X, "drop" them, or "use" them: the RBF kernel averages f over
+        the possible values, others take a mean and an indicator. See docs/outputs.md.
+    outputs : for y (n, p): "shared" is one kernel and noise for unrelated outputs; "independent" a model for
+        each; "coregionalised" one process in which outputs inform each other, with a noise and unit for each.
+        With the latter two NaN in y means not measured. `rank` is that of the outputs' learned covariance.
+    noise : variance of the noise to start from, or one per row, which is then taken as known; None and
+        "constant" are a tenth of the targets' variance. With a given variance several outputs have one
+        scale. "learned" makes the logarithm of the noise a second process on the same basis, learned from
+        left-out errors of a mean learned with constant noise; "learned-jointly" learns both at once, for a
+        better log density but larger errors. Either starts from VFE instead of "fitc" or "vfe" ("neighbours"
+        stays), and takes one target; with likelihood="studentt" the noise is Student's t.
     likelihood : None is Gaussian noise; else a name ("poisson", "studentt", "negativebinomial", "binomial",
-        "gamma", ...) or an object of `inducing.likelihoods` in units of y, whose parameters are where
-        learning starts; fixed=["likelihood"] holds them. Exposures, trials and marks of censoring are a
-        second column of y. y is not standardised where the likelihood does not allow it.
+        "gamma", ...) or an object of `inducing.likelihoods` in units of y, with parameters that learning
+        starts from; fixed=["likelihood"] holds them. Exposures, trials and marks of censoring are a second
+        column of y. y is not standardised where the likelihood does not allow it.
     mean : a prior mean from `inducing.means` for the standardised targets; None is the average of y.
-    power : of "pep", in (0, 1].
-    neighbours : of "neighbours", how many rows near a row or a query are looked at: more are nearer to the
+    power : power of "pep", in (0, 1].
+    neighbours : for "neighbours", how many near rows a row or a query depends on: more are nearer to the
         exact GP, and slower.
     objective : what "auto" chooses by: "both" takes, of the candidates within 2 % of the least error, the one
         with the best log density; "rmse" and "log_loss" look at one alone.
-    time_budget : seconds after which learning ends, with the best so far.
+    time_budget : seconds after which learning ends with its best result so far.
     max_file_size : the most bytes that `save` may write; `fit` refuses a model whose file would be larger.
-    n_blocks : of "pitc" and "pic", found by k-means; None makes blocks of about n_inducing rows.
+    n_blocks : how many, for "pitc" and "pic", by k-means; None makes blocks of about n_inducing rows.
     restarts, max_iter, jitter, fixed, priors, checkpoint : as for `inducing.fit`.
-    full_iter : iterations over all rows, where they come in parts; `max_iter` is then for those over the
-        sample. None takes at most 30, fewer when they gain too little; of a number given all are taken,
-        unless it converges before.
+    full_iter : iterations over all rows of data in parts; `max_iter` then limits those over the sample. None
+        takes at most 30, fewer when they gain too little; a number takes that many unless learning converges.
     random_state : seed of the start and the restarts.
     verbose : 1 shows the iterations on stderr.
     progress : a function of (iteration, objective), called after each.
     device : None computes with NumPy; "cuda" and other PyTorch devices compute there, in double precision.
-    guide : "boosting" gives the process one more input: what gradient-boosted trees (scikit-learn's
-        HistGradientBoosting) predict of a row, of a row of the fit without having seen it. See
-        docs/training.md.
-    encoder : a `TableEncoder` that says how the columns of data frames become numbers; None is one as it
-        comes.
+    guide : "boosting" gives the process one more input: each row's prediction by gradient-boosted trees
+        (scikit-learn's HistGradientBoosting), made without that row in the fit. See docs/training.md.
+    encoder : a `TableEncoder` that turns the columns of data frames into numbers; None is a default one.
 
     Attributes
     ----------
     posterior_ : the Posterior (for "pic" and "neighbours" a predictor) of the standardised data.
-    fit_result_ : what `inducing.fit` gave; where rows come in parts, its n_evaluations of evidence and
-        gradient, and their seconds, are those over all of them.
+    fit_result_ : the result of `inducing.fit`; for data in parts its n_evaluations of evidence and gradient,
+        and their seconds, are those over all rows.
     report_ : a `Diagnosis` of the fit: bounds on the exact GP's evidence, what the basis leaves out, advice;
-        print it. Of rows that come in parts it looks at a sample. Without Gaussian noise it is sentences.
+        print it. For data in parts it is about a sample. Without Gaussian noise it is plain text.
     approximation_ : the row of the table, or "exact", that was used. choice_ : what "auto" tried, or None.
-    kernel_ : the kernel that was learned, its lengthscales in the units of X.
+    kernel_ : the learned kernel, with lengthscales in the units of X.
     basis_size_, n_iter_, n_rows_, n_features_in_; from data frames feature_names_in_, encoder_.
     noise_ : variance of the noise of y, a number or one per output; None where it differs from row to row.
-    likelihood_ : the likelihood with the parameters learned, in units of y; None is Gaussian noise.
+    likelihood_ : the likelihood with its learned parameters, in units of y; None is Gaussian noise.
     observations_ : likelihood and posteriors as one value, in units of the standardised data, with
-        `latent`, `at`, `sample` and `compile`. noise_posterior_ : the process of a learned noise's log
-        variance, or None.
+        `latent`, `at`, `sample` and `compile`. noise_posterior_ : the process of the log variance of learned
+        noise, or None.
     log_evidence_ : log density of y, in its own units, under the fitted model.
     x_mean_, x_scale_ : (d,). y_mean_, y_scale_ : numbers, or one per output.
     """
@@ -184,16 +179,16 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
     encoder: Any = None
     guide: str | None = None
 
-    left_open = False  # whether the size of the basis was
+    left_open = False  # whether n_inducing was "auto"
     _units = ("x_mean", "x_scale", "y_mean", "y_scale")
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, x_std: Any = None) -> Self:
-        """Learn from X (n, d) and y (n,) or (n, p), the columns that a likelihood takes of each row. A row of
-        weight w counts w times, one of weight 0 not at all. `x_std` are the standard deviations of the
-        entries of X, where they are not exactly known.
+        """Learn from X (n, d) and y (n,) or (n, p): p outputs, or the columns that the likelihood takes. A
+        row of weight w counts w times, one of weight 0 not at all. `x_std` are the standard deviations of the
+        entries of X, where these are not exactly known.
 
-        The order of the rows does not matter, and giving a row twice is giving it once with twice the weight:
+        The order of the rows does not matter, and a row given twice is the same row with twice the weight:
         before anything else the rows are sorted, and equal ones merged.
 
         Data larger than memory: X is anything that `inducing.as_source` takes in parts (a source, parquet
@@ -201,7 +196,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         large memory map), and y what goes with it, such as the name of the target column. Learning starts
         with the recipe on 20,000 random rows, goes on with 200,000, and then with all of them for `full_iter`
         iterations, two passes each; parts are kept in memory up to 1 GiB. A Dask collection stays on the
-        workers of the current client, where there is one.
+        workers of the current client, if any.
         """
         if is_parted(X):
             source = as_source(X, y)
@@ -239,7 +234,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         return self
 
     def _settled(self) -> SparseGPRegressor:
-        """This regressor with FITC and 100 functions where row and size are left open."""
+        """Return a copy of this regressor with FITC (VFE for learned noise) and 100 functions for "auto"."""
         if isinstance(self.n_inducing, str) and self.n_inducing != "auto":
             raise ParameterError(f"n_inducing must be a number, not {self.n_inducing!r}")
         for name, value in (("time_budget", self.time_budget or 0.0), ("max_iter", self.max_iter)):
@@ -258,8 +253,8 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         return settled
 
     def _leaves_all_open(self) -> bool:
-        """Whether the row of the table is for `choose` to find: no parameter that only a sparse basis has, or
-        that the exact GP has not, is given.
+        """Return whether `choose` picks the approximation: it and n_inducing are "auto", the noise is one
+        number, and none of the parameters that only a sparse basis takes is given.
         """
         default = {field.name: field.default for field in fields(type(self))}
         same = all(getattr(self, name) is default[name] for name in OF_A_SPARSE_BASIS)
@@ -267,7 +262,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         return same and one_noise and self.n_inducing == self.approximation == "auto"
 
     def _chosen(self, task: recipes.Task, data: Data) -> Fit | NoiseFit:
-        """The fit of the kernel and the row of the table that rows not learned from prefer."""
+        """Fit the kernel and approximation that best predict rows they were not learned from."""
         candidates = {type(task.kernel).__name__.lower(): task.kernel}
         if self.kernel is None or self.kernel == "auto":
             candidates = start_kernels(data, data.target_variance(None), self.kinds_, self.rank, self.ard)
@@ -277,18 +272,18 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         return choice.learned
 
     def _learn(self, task: recipes.Task, optimize: str) -> Fit | NoiseFit:
-        """The fit of a task by the recipe; with noise that is a process, where that is asked for."""
+        """Fit a task by the recipe, with noise as a process of its own where `noise` says so."""
         way = noise_way(self.noise)
         if way is None:
             return recipes.train(self.recipe, task, optimize)
         if self.approximation not in ("fitc", "vfe", "neighbours") or task.problem.p > 1:
             needed = "one target and approximation='vfe' or 'neighbours'"
-            have = f"there are {task.problem.p} and it is {self.approximation!r}"
+            have = f"there are {task.problem.p} targets and approximation={self.approximation!r}"
             raise ParameterError(f"noise={self.noise!r} needs {needed}, but {have}")
         return learn_noise(way, self.recipe, task, optimize)
 
     def _fit_source(self, source: Source, sample_weight: Any) -> Self:
-        """Fit a sample of the rows by the recipe, then all of them."""
+        """Fit a sample of a source's rows by the recipe, then go on with all of them."""
         preparation.check_parted(source, sample_weight, self._settled())
         self.models_, table, rng = None, source, generator(self.random_state)
         source, of_outputs = prepared_source(self, source.cached())
@@ -339,11 +334,10 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         if likelihood is None:
             task = task.after(result)
             again = task.set(max_iterations=0, progress=False, trace=None, checkpoint=None).run()
-        report = report_of(self, again, task.problem, float(data.weights.sum()))
-        self.report_ = report
-        if isinstance(report, Diagnosis):
+        self.report_ = report_of(self, again, task.problem, float(data.weights.sum()))
+        if isinstance(self.report_, Diagnosis):
             of_all = {name: getattr(result, name) for name in ("at_bounds", "converged", "gain")}
-            self.report_ = replace(report, **of_all)
+            self.report_ = replace(self.report_, **of_all)
         return self
 
     def _task(
@@ -355,7 +349,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         likelihood: Likelihood | None,
         source: Source | None = None,
     ) -> tuple[recipes.Task, str]:
-        """The problem to learn, and which part of it; with a source, `data` are a sample of its rows."""
+        """Return the problem to learn and its `optimize`; with a source, `data` are a sample of its rows."""
         variance = data.target_variance(likelihood)
         noise, mean = preparation.start_noise(self, data, scaling, likelihood)
         kernel = own_kernel(self, data, noise, variance, scaling)
@@ -388,11 +382,11 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
             deadline=np.inf if self.time_budget is None else time.monotonic() + self.time_budget,
             **{name: getattr(self, name) for name in PASSED_ON},
         )
-        recipes.recipe_for(self.recipe)  # or an error that lists those known
+        recipes.recipe_for(self.recipe)  # raises if the name is not known
         return (task if self.projection is None else recipes.with_projection(task, self.projection)), optimize
 
     def _take(self, learned: Fit | NoiseFit, scaling: Scaling, one_output: bool, rows: float) -> None:
-        """Take the result of a fit, the number of its rows, and the units it is in."""
+        """Set the fitted attributes from the result of a fit to `rows` rows, in the units of `scaling`."""
         result = learned.fit if isinstance(learned, NoiseFit) else learned
         self.fit_result_, self.posterior_ = result, in_rows(result.posterior)
         self._kernel, self.n_iter_ = result.kernel, result.n_iterations
@@ -416,18 +410,16 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
             self.__dict__.pop(name, None)
 
     def nats_of_units(self, rows: Any) -> float:
-        """Nats between log densities of y and of y / y_scale: log y_scale for each row."""
+        """Return what to add to a log density of y / y_scale to have that of y: -log y_scale for each row."""
         return -float(np.sum(rows * np.log(self.y_scale_)))
 
     def _ask(self, what: str, Xs: Array) -> Any:
-        if isinstance(self.posterior_, PICPredictor):  # with the blocks of the queries
+        if isinstance(self.posterior_, PICPredictor):  # whose queries belong to blocks
             assert self._centres is not None
             return getattr(self.posterior_, what)(Xs, blocks=selection.nearest(to_numpy(Xs), self._centres))
         return super()._ask(what, Xs)
 
     def _new_noise(self) -> Any:
         if self.noise_ is None:
-            raise ParameterError(
-                "the noise was given row by row, new rows have none; pass latent=True and add it"
-            )
+            raise ParameterError("noise was given by row, not for new rows; pass latent=True and add it")
         return self.noise_

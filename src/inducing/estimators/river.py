@@ -1,4 +1,4 @@
-"""`ig.river`: the regressor and the classifier of streams behind river's interface, a dictionary a row."""
+"""`ig.river`: the stream regressor and classifier with river's interface, where a row is a dictionary."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from .online import OnlineGPRegressor
 
 
 class _Rows:
-    """Rows as dictionaries: the numbers among the features of the first row are the inputs. Later a feature
-    that is missing has the mean of those of the warm-up, and a new one is ignored.
+    """Base of the two models. The inputs are the features of the first row whose values are numbers; later a
+    missing feature gets the mean of the warm-up, and a new one is ignored.
 
     Parameters
     ----------
@@ -43,11 +43,11 @@ class _Rows:
         self._model = self._made(n_inducing=n_inducing, max_iter=30, **options)
 
     def _made(self, **options: Any) -> Any:
-        """The estimator behind the interface."""
+        """Return the estimator behind the interface."""
         raise NotImplementedError
 
     def _row(self, x: dict[Any, Any], *, first: bool = False) -> np.ndarray:
-        """The inputs of a row; the mean of the warm-up where there is none. (1, d)"""
+        """Return the inputs of a row, with the mean of the warm-up for missing features. (1, d)"""
         if first and self._names is None:
             numbers = [name for name, value in x.items() if isinstance(value, int | float | np.number)]
             self._names = tuple(sorted(numbers, key=str))
@@ -71,8 +71,8 @@ class GPRegressor(_Rows, base.Regressor):
 
 
 class GPClassifier(_Rows, base.Classifier):
-    """`SparseGPClassifier(method="online")` for river; labels are learned as they come. Until two labels have
-    come the one that has is certain.
+    """`SparseGPClassifier(method="online")` for river. New labels are learned when they come; a single label
+    has probability 1 until there is a second.
     """
 
     def _made(self, **options: Any) -> SparseGPClassifier:

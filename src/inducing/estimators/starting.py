@@ -1,4 +1,4 @@
-"""The kernel that an estimator starts from: as given in the user's units, by its name, or of several."""
+"""The kernel that an estimator starts from: given in the user's units, by name, or chosen from several."""
 
 import warnings
 from dataclasses import replace
@@ -17,7 +17,7 @@ from ..sources.moments import center_and_scale
 from .columns import Kinds
 from .preparation import ONLY_NUMBERS, Data, Scaling
 
-NEAR_ROWS, UNRELATED = 20_000, 1e-6  # rows that are looked at, and a correlation that is none
+NEAR_ROWS, UNRELATED = 20_000, 1e-6  # rows that are compared; correlations below which they are unrelated
 
 
 def start_kernel(
@@ -30,7 +30,7 @@ def start_kernel(
     rank: int | None = None,
     mixed: bool = True,
 ) -> Kernel:
-    """The kernel given, or that of a name, with lengthscales of √d deviations: one an input if `ard`."""
+    """Return the kernel given, or of this name with lengthscales of √d deviations, one per input if `ard`."""
     kernel = "rbf" if kernel is None else kernel
     if isinstance(kernel, Kernel):
         return kinds.kernel(kernel, X.shape[1], rank, mixed)
@@ -49,29 +49,27 @@ def start_kernel(
 
 
 def own_kernel(model: Any, data: Data, noise: Any, variance: float, scaling: Scaling) -> Kernel:
-    """The kernel that a regressor starts from; for "auto" the one of best evidence on a few rows."""
+    """Return the kernel that a regressor starts from; for "auto" that which best predicts left-out rows."""
     if model.kernel == "auto":
         few = Task(kernels.RBF(), Points(data.X[:1]), "fitc", noise, data.X, data.Y)
         return best_kernel(few, start_kernels(data, variance, model.kinds_, model.rank, model.ard))
     rough = model.approximation == "neighbours" and model.basis != "multiscale" and model.kernel is None
     rough = rough and model.kinds_.way != "variances"
-    of_data = data.X, data.weights, variance, model.ard, model.kinds_, model.rank
-    kernel = start_kernel(
-        "matern32" if rough else given_kernel(model.kernel, scaling.x_scale, scaling.x_mean, model.kinds_),
-        *of_data,
-    )
+    given = given_kernel(model.kernel, scaling.x_scale, scaling.x_mean, model.kinds_)
+    given = "matern32" if rough else given
+    kernel = start_kernel(given, data.X, data.weights, variance, model.ard, model.kinds_, model.rank)
     return warned(kernel, data.X) if isinstance(model.kernel, Kernel) else kernel
 
 
 def given_kernel(kernel: Any, x_scale: np.ndarray, x_mean: np.ndarray, kinds: Kinds = ONLY_NUMBERS) -> Any:
-    """A kernel in the user's units in those of the model; a name or None as it is."""
+    """Convert a kernel from the user's units to the model's; return a name or None unchanged."""
     if not isinstance(kernel, Kernel):
         return kernel
     return kernels.in_units(kinds.of_numbers(kernel, len(x_scale)), x_scale, x_mean)
 
 
 def warned(kernel: Kernel, X: np.ndarray) -> Kernel:
-    """The kernel; a warning says where it takes all rows for unrelated, so that nothing can be learned."""
+    """Return the kernel; warn if all rows are unrelated under it, so that nothing can be learned."""
     rows, few = X[:NEAR_ROWS], np.arange(0, min(len(X), NEAR_ROWS), max(1, min(len(X), NEAR_ROWS) // 64))
     K = np.abs(kernel(rows[few], rows))
     K[np.arange(len(few)), few] = 0.0
@@ -88,8 +86,8 @@ def warned(kernel: Kernel, X: np.ndarray) -> Kernel:
 
 
 def given_priors(priors: Any, kernel: Any, x_scale: np.ndarray) -> Any:
-    """Priors in the user's units with those on lengthscales and periods of a kernel in the model's; a name
-    has a lengthscale for each input.
+    """Convert priors on lengthscales and periods of a kernel from the user's units to the model's; a kernel
+    by name has a lengthscale for each input. The other priors are unchanged.
     """
     kernel = kernel if isinstance(kernel, Kernel) else kernels.RBF(np.ones(len(x_scale)))
     units = {f"kernel.{name}": unit for name, unit in kernels.units_of(kernel, x_scale).items()}
@@ -102,7 +100,7 @@ def given_priors(priors: Any, kernel: Any, x_scale: np.ndarray) -> Any:
 def start_kernels(
     data: Data, variance: float, kinds: Kinds = ONLY_NUMBERS, rank: int | None = None, ard: bool = True
 ) -> dict[str, Kernel]:
-    """The kernels that "auto" chooses from, by name, in the order in which they are tried."""
+    """Return the kernels that "auto" chooses from, by name, in the order in which they are tried."""
     names = "matern32 matern52 rbf rationalquadratic matern12".split()
     names = ["rbf"] if kinds.way == "variances" else ["matern32", "rbf"] if kinds.codes else names
     levels = kinds.codes.get(kinds.output, 1) if kinds.output is not None else 1

@@ -1,4 +1,4 @@
-"""The base of estimators that read streams: the warm-up, reading on, and following changes."""
+"""The base of estimators that read streams: warm-up, reading, and adaptation to changes."""
 
 import warnings
 from collections.abc import Sequence
@@ -23,20 +23,20 @@ from ..streams.feeding import Reading, enter, leave, read
 
 
 class Standing:
-    """The state of a model: the processes of all experts, and how they adapt."""
+    """The state of a model after some rows: the processes of all experts, and how they adapt."""
 
     def __init__(self, posts: list[Posterior], adaptation: Adaptation) -> None:
         self.posts, self.adaptation = posts, copy(adaptation)
 
     @cached_property
     def matched(self) -> list[Posterior]:
-        """The processes of the model."""
+        """The processes of the model, matched to the mixtures of the experts."""
         return self.adaptation.matched(self.posts)
 
 
 class Live:
-    """A learner that stands where its model does, for rows to be read straight; `rows` are those since the
-    model's processes were last written down, when `n_rows` had been read.
+    """A learner in the current state of its model, which single rows change in place; `rows` are those read
+    since `settle` last wrote the model's processes down, after `n_rows` rows.
     """
 
     def __init__(self, learner: Learner, n_rows: int) -> None:
@@ -45,8 +45,8 @@ class Live:
 
 
 class Streaming:
-    """Mixin of the estimators that read streams: a warm-up, whose rows set the units, a likelihood, and what
-    follows the changes of a stream.
+    """Mixin of the estimators that read streams: the warm-up, reading in batches or row by row, adaptation to
+    changes, and its record in a file.
     """
 
     likelihood_: Likelihood
@@ -79,7 +79,7 @@ class Streaming:
 
     @property
     def n_drifts_(self) -> int:
-        """The number of alarms that drift has caused; `drifts_` are the rows of the last of them."""
+        """The number of drift alarms so far; `drifts_` are the rows of the last of them."""
         return self._adaptation.drift.alarms
 
     @property
@@ -92,7 +92,7 @@ class Streaming:
 
     @property
     def _posts(self) -> list[Posterior] | None:
-        """The processes of all experts; None: those of the model, for each."""
+        """The processes of all experts; None where each expert has those of the model."""
         self.settle()
         return None if self._standing is None else self._standing.posts
 
@@ -101,7 +101,7 @@ class Streaming:
         self._live, self._standing = None, None if posts is None else Standing(posts, self._adaptation)
 
     def settle(self) -> None:
-        """Write down the processes that rows read straight have led to."""
+        """Compute the processes from the learner if it has read single rows since the last time."""
         live = self._live
         if live is not None and live.rows:
             with live.lock:
@@ -110,13 +110,13 @@ class Streaming:
                     live.rows, live.n_rows = [], self.n_rows_
 
     def _adapt(self, follows_noise: bool = False, memory: Any = None) -> None:
-        """Begin to follow changes, with nothing read."""
+        """Start the adaptation to changes anew, as before the first row."""
         self._adaptation = Adaptation.begun(self.half_life, self.on_drift, follows_noise, memory)
         self._posts = None
 
     def _warm_up(self, X: np.ndarray, y: np.ndarray, time: np.ndarray | None) -> None:
-        """Read rows of the warm-up, all of one age. The model starts again from all of them whenever their
-        number has doubled, and for good, with hyperparameters learned, at its end.
+        """Read rows of the warm-up. Whenever their number has doubled the model starts again from all of
+        them, as if they had come at once; at the end of the warm-up it does so with learned hyperparameters.
         """
         assert self._held is not None
         held = np.concatenate([self._held[0], X]), np.concatenate([self._held[1], y])
@@ -129,11 +129,11 @@ class Streaming:
         self._held = None if last else held
 
     def _begin(self, X: np.ndarray, y: np.ndarray, *, learn: bool, time: Any = None) -> None:
-        """Take units and, to learn, hyperparameters from these rows; then read them."""
+        """Set the units, and with `learn` the hyperparameters, from these rows; then read them."""
         raise NotImplementedError
 
     def _read_on(self, X: np.ndarray, y: np.ndarray, time: np.ndarray | None) -> Any:
-        """Read rows with the units and hyperparameters there are."""
+        """Read rows with the present units and hyperparameters."""
         raise NotImplementedError
 
     def _feed(
@@ -144,7 +144,7 @@ class Streaming:
         time: np.ndarray | None = None,
         stoppable: bool = False,
     ) -> Reading:
-        """Read rows in the model's units, from where it stood or else from `posts`."""
+        """Read rows in the model's units, starting from the model's own processes or else from `posts`."""
         adaptation = copy(self._adaptation)
         adaptation.watching = self.n_rows_ > 0 and self._held is None
         before, live = self._posts or list(posts) * len(adaptation.half_lives), self._live
@@ -154,20 +154,19 @@ class Streaming:
             rule = self._size, self.tolerance, self.removal_score
             learner = Learner(before, self.likelihood_, X.shape[1], *rule, True)
         with nullcontext() if live is None else live.lock:
-            self._live = None  # it changes from here on; whoever waited for the lock to ask it sees that
+            self._live = None  # the learner changes now; a thread that waited for the lock sees None
         how: dict[str, Any] = {"verbose": bool(self.verbose), "stoppable": stoppable}
-        row = self.n_rows_ + 1
-        found = read(learner, adaptation, X, Y, self.order, time, row, **how)
-        self._adaptation, self.likelihood_ = found.adaptation, learner.likelihood
-        self.n_rows_, self._posts = self.n_rows_ + found.n, found.posts
-        self._live = None if found.n < len(X) else Live(learner, self.n_rows_)
-        return found
+        reading = read(learner, adaptation, X, Y, self.order, time, self.n_rows_ + 1, **how)
+        self._adaptation, self.likelihood_ = reading.adaptation, learner.likelihood
+        self.n_rows_, self._posts = self.n_rows_ + reading.n, reading.posts
+        self._live = None if reading.n < len(X) else Live(learner, self.n_rows_)
+        return reading
 
     def _read_row(self, X: np.ndarray, Y: np.ndarray) -> Seen | None:
-        """Read one row (1, d) with Y (1, c, p), in the model's units and checked, straight, where nothing
-        else is due: what was predicted of it. None, and nothing done, where something is.
+        """Read one checked row (1, d) with Y (1, c, p) in the model's units, and return its prediction; where
+        more than reading is due, do nothing and return None.
 
-        The learner changes in place. If anything fails it is made anew from what was last written down.
+        The learner changes in place. If anything fails it is made again from the processes last computed.
         """
         live, adaptation = self._live, self._adaptation
         if live is None or adaptation.quiet < 1 or live.learner.likelihood is not self.likelihood_:
@@ -189,8 +188,8 @@ class Streaming:
                 leave(self)
 
     def _mean_at(self, x: np.ndarray) -> np.ndarray | None:
-        """The mean of f at a row (1, d) in the model's units, of each process and output (c, p), where a
-        learner stands ready; else None.
+        """Return the mean of f at a row (1, d) in the model's units, for each process and output (c, p), from
+        the live learner; None without one.
         """
         live = self._live
         if live is None:
@@ -202,7 +201,7 @@ class Streaming:
         return np.tensordot(share, means.reshape(len(share), -1, means.shape[1]), 1)
 
     def _read_again(self, live: Live, rows: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Go back to where the model stood, and read these rows again."""
+        """Go back to the processes last computed, and read these rows again."""
         assert self._standing is not None
         self._live, self.n_rows_, self._adaptation = None, live.n_rows, copy(self._standing.adaptation)
         with warnings.catch_warnings():
@@ -212,7 +211,7 @@ class Streaming:
         self.basis_size_ = len(self._standing.posts[0])
 
     def _stream_record(self) -> tuple[Plain, Arrays]:
-        """Describe what a model needs to go on reading."""
+        """Return the record of what a model needs to go on reading."""
         plain = {"likelihood": self.likelihood_.spec(), "n_rows": int(self.n_rows_), "begun_with": None}
         more, arrays = self._adaptation.to_record()
         posts = self._posts
@@ -229,7 +228,7 @@ class Streaming:
     def _restore_stream(
         self, plain: Plain, arrays: Arrays, shape: tuple[int, ...], posterior: Posterior
     ) -> None:
-        """Take what `_stream_record` has described; `shape` is that of the target of a row."""
+        """Set the attributes that `_stream_record` recorded; `shape` is that of a row's target."""
         self.likelihood_ = likelihoods.from_spec(plain["likelihood"])
         self.n_rows_, self._held = int(plain["n_rows"]), None
         if plain["begun_with"] is not None:
@@ -239,7 +238,7 @@ class Streaming:
             expect(y.shape == (self.n_rows_, *shape), "warmup.y", y)
             self._held = X, y
         self._adapt_again()
-        if "adaptation" not in plain:  # of the first files
+        if "adaptation" not in plain:  # in the oldest files
             return
         self._adaptation = self._adaptation.restored(plain["adaptation"], arrays)
         if "experts.w" in arrays:
@@ -252,12 +251,12 @@ class Streaming:
             self._posts = [replace(posterior, w=u, A=B, log_predictive=number(log)) for u, B, log in parts]
 
     def _adapt_again(self) -> None:
-        """`_adapt`, by what the estimator knows of its noise."""
+        """Call `_adapt`, in a regressor with its noise and memory."""
         self._adapt()
 
 
 def times_of(time: Any, X: np.ndarray) -> np.ndarray | None:
-    """The times of the rows of X as floats (n,). Raise if they do not fit."""
+    """Return the times of the rows of X as floats (n,); raise if they do not fit."""
     if time is None:
         return None
     times = np.asarray(time, dtype=float)

@@ -1,4 +1,4 @@
-"""Learning the model of a stream from some rows: a Gaussian start, and EP for other likelihoods."""
+"""Hyperparameters of a stream from some of its rows: by a Gaussian regression, then by EP for others."""
 
 import warnings
 from typing import Any
@@ -19,21 +19,21 @@ from .preparation import LEARNING_BASIS, Data, bulk
 from .regressor import SparseGPRegressor
 from .starting import given_kernel, given_priors
 
-UNITS = Gaussian, Laplace, StudentT  # what they have is in units of y
+UNITS = Gaussian, Laplace, StudentT  # likelihoods with a scale in the units of y
 
 
 class Teaching:
-    """Mixin of `OnlineGPRegressor`: kernel, noise and mean from rows in the model's units."""
+    """Mixin of `OnlineGPRegressor`: it learns kernel, noise and mean from rows in the model's units."""
 
     def _gaussian_start(
         self: Any, data: Data, one: bool, given: bool, learn: bool, rng: Any
     ) -> SparseGPRegressor:
-        """Learn kernel and noise by a batch regression on these rows."""
+        """Learn kernel and noise by a batch regression on these rows; `given` noise stays."""
         names = ("ard", "mean", "restarts", "max_iter", "jitter")
         with Line(True if self.verbose else None, "learn") as progress:
             return SparseGPRegressor(
                 given_kernel(self.kernel, self.x_scale_, self.x_mean_),
-                # nearest to what is learned online: everything that the basis cannot hold is noise
+                # nearest to learning online: what the basis cannot represent is noise
                 approximation="vfe",
                 n_inducing=min(self._learning_basis(), len(np.unique(data.X, axis=0))),
                 basis="points",
@@ -58,7 +58,7 @@ class Teaching:
         given: bool,
         rng: Any,
     ) -> tuple[Kernel, Likelihood, Mean]:
-        """Learn kernel and mean from a Gaussian start by EP's evidence, the scale by Σ log⟨p(y|f)⟩."""
+        """Learn kernel and mean by EP's evidence, and a scale that is not `given` by Σ log⟨p(y|f)⟩."""
         free = not given and "noise" not in self.fixed and type(likelihood) in UNITS
         if free:
             likelihood = self._best_scale(prior(kernel, mean), likelihood, X, y)
@@ -80,7 +80,7 @@ class Teaching:
                 rng=rng,
             )
         except FactorisationError as error:
-            text = f"EP learned no kernel under {likelihood} ({error}); this is the one of Gaussian noise"
+            text = f"EP could not learn a kernel under {likelihood} ({error}); it is that of Gaussian noise"
             warnings.warn(text, InducingWarning, stacklevel=5)
             return kernel, likelihood, mean
         self.n_iter_ += result.n_iterations
@@ -94,6 +94,7 @@ class Teaching:
     def _best_scale(
         self: Any, start: Posterior, likelihood: Likelihood, X: np.ndarray, y: np.ndarray
     ) -> Likelihood:
+        """Return the likelihood with the scale under which one pass over the rows predicts them best."""
         from scipy.optimize import minimize_scalar
 
         def cost(log_factor: float) -> float:
@@ -105,13 +106,13 @@ class Teaching:
 
 
 def noise_of(likelihood: Likelihood) -> float:
-    """The variance of y about f; where there is none, the square of the scale."""
+    """Return the variance of y about f; where that is infinite, the square of the scale."""
     variance = float(likelihood.predict(0.0, 0.0)[1])
     return variance if np.isfinite(variance) else likelihood.scale**2  # type: ignore[attr-defined]
 
 
 def start_targets(likelihood: Likelihood, y: np.ndarray) -> np.ndarray:
-    """The targets of a Gaussian start: without outliers, counts on the scale of f. (n, p)"""
+    """Return targets for the Gaussian regression: without outliers, counts by their logarithm. (n, p)"""
     if isinstance(likelihood, Poisson):
         y = np.log(y + 0.5)
     return bulk(y.reshape(len(y), -1), likelihood)

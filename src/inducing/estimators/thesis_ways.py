@@ -1,4 +1,4 @@
-"""The thesis' ways to a classifier: sparse expectation propagation, and one pass over the rows. [004]"""
+"""The thesis' methods for a classifier: sparse expectation propagation, and one pass over the rows. [004]"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,13 +23,13 @@ from .streaming import times_of
 
 
 class ThesisWays:
-    """Mixin of the classifier: what `method` "ep", "fitc" and "online" and `partial_fit` do."""
+    """Mixin of the classifier: `partial_fit`, and the methods "ep", "fitc" and "online" of `fit`."""
 
     _held: Any  # as of `Streaming`
     _posts: Any
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "posteriors_")  # not while all rows have had one label
+        return hasattr(self, "posteriors_")  # false as long as all rows have one label
 
     @property
     def posteriors_(self: Any) -> tuple[Any, ...]:
@@ -51,21 +51,23 @@ class ThesisWays:
         self._log_evidence = value
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, time: Any = None) -> Self:
-        """Go on with more rows, read once and in order, from what `fit` left or from nothing. [004 §3.6]
+        """Read more rows, once and in order, after `fit` or without it. [004 §3.6]
 
-        `classes` of the first call are all labels there will ever be, and others are refused; without them a
-        label is learned when it comes. The first `warmup` rows, in one batch or many, set the units and teach
-        the kernel: until so many have come they are kept, and the model starts again from all of them
-        whenever their number has doubled or a label is new, with the kernel as it would start. A batch is
-        never cut in two, and one that cannot be used changes nothing. `time` (n,), where half_life is in its
-        units, never falls.
+        `classes` of the first call are all labels that may come, and others are refused; without them a new
+        label is learned when it comes. Without `fit` the first `warmup` rows, in one batch or many, set the
+        units and teach the kernel: they are kept until all have come, and whenever their number has doubled
+        or a label is new the model starts again from all of them with the starting kernel. A batch is never
+        split, and one that cannot be used changes nothing. `time` (n,), in the units of half_life, must not
+        decrease.
         """
         if classes is not None or time is not None or self._read_one(X, y) is None:
             self.predict_then_fit(X, y, classes, time)
         return self
 
     def predict_then_fit(self: Any, X: Any, y: Any, classes: Any = None, time: Any = None) -> np.ndarray:
-        """`partial_fit`, and the probabilities of each row before it; NaN in the warm-up. (n, classes)"""
+        """Read more rows as `partial_fit` does, and return the probabilities of each just before it was read;
+        NaN in the warm-up. (n, classes)
+        """
         seen = self._read_one(X, y) if classes is None and time is None else None
         if seen is not None:
             return self.likelihood_.probabilities(seen.mean[:, :, 0], seen.variance)
@@ -91,7 +93,7 @@ class ThesisWays:
             return np.full((len(X), len(self.classes_)), np.nan)
 
     def _read_one(self: Any, X: Any, y: Any) -> Seen | None:
-        """The prediction of a row that only needs to be read, which it then is; else None."""
+        """Read a single row and return its prediction; if more is due, do nothing and return None."""
         if self._live is None or self._held is not None or not (type(X) is np.ndarray is type(y)):
             return None
         if X.dtype != np.float64 or X.shape != (1, self.n_features_in_) or hasattr(self, "feature_names_in_"):
@@ -105,10 +107,10 @@ class ThesisWays:
         return self._read_row(self._in_model_units(X), signs[None, :, None])
 
     def _admit(self: Any, y: np.ndarray) -> None:
-        """Make room for labels that are new, where they may come.
+        """Add a process for each label that is new, if new labels may come.
 
-        What a new class has in common with the rows before it is that none was its own. They are gone, but
-        the basis is where they were: its process reads each of these inputs as one of another class, as often
+        All that a new class knows of the rows before it is that none was its own. The rows are gone, but the
+        basis lies where they were: the new process reads each basis input as one of another class, as often
         as there were rows for it, at most ten times.
         """
         new = np.setdiff1d(y, self.classes_)
@@ -129,7 +131,7 @@ class ThesisWays:
         for _ in range(min(10, 1 + self.n_rows_ // max(len(Z), 1))):
             learner.read(Z, np.full((len(Z), 1, 1), -1.0))
         for own in (before[i : i + each] for i in range(0, len(before), each)):
-            if each == 1:  # one process says which of two it is
+            if each == 1:  # one process for two classes becomes two of opposite signs
                 L, turned, root = own[0].L, -own[0].w, np.asarray(own[0].A)
                 other = replace(own[0], w=turned, A=root, online=OnlineTerms((L, turned, root), (), 0))
                 own = [other, *own]
@@ -184,7 +186,7 @@ class ThesisWays:
         return expectation_propagation(self._kernel, self.likelihood_, X, Y, **options)
 
     def _read(self: Any, posts: Sequence[Posterior], X: np.ndarray, Y: np.ndarray, **how: Any) -> Seen:
-        """Read rows with `how` as for `_feed`, and keep the processes."""
+        """Read rows, with the options of `_feed`, and keep the processes."""
         seen = self._feed(posts, X, Y[:, :, None], **how).seen
         self._keep(self._standing.matched)
         return seen

@@ -1,4 +1,4 @@
-"""`warm`: everything that Numba compiles, beforehand, by small problems that call each compiled function."""
+"""`warm`: compile everything beforehand that Numba compiles, by small problems that call each function."""
 
 import os
 import time
@@ -13,9 +13,9 @@ N, M, D = 1400, 100, 2  # rows, basis functions and inputs from which the compil
 
 
 def warm(progress: bool | None = None) -> dict[str, float]:
-    """Compile, or load from Numba's cache, all that this package compiles; returns the seconds of each part.
+    """Compile all that this package compiles, or load it from Numba's cache; return the seconds of each part.
 
-    After an installation or an upgrade it takes about a minute, once on a machine, and first calls are quick
+    After an installation or an upgrade this takes about a minute, once per machine; first calls are quick
     from then on. progress=True shows a bar on stderr, False none; None shows it on terminals.
     """
     from ..numerics.compiling import expected
@@ -33,7 +33,7 @@ def warm(progress: bool | None = None) -> dict[str, float]:
 
 
 def cache_folder() -> str:
-    """The folder where Numba keeps compiled code, or "" where it can keep none."""
+    """Return the folder where Numba keeps compiled code, or "" if there is none."""
     from ..numerics.loops import split_scaled
 
     path = getattr(getattr(split_scaled.ready(), "_cache", None), "cache_path", None)
@@ -51,24 +51,22 @@ def _kernel(name: str = "RBF") -> Any:
     return getattr(kernels, name)(np.ones(D))
 
 
-def _evidence(row: str, kernel: str = "RBF", n: int = N, **options: Any) -> None:
+def _evidence(row: str, kernel: str = "RBF", n: int = N, basis: Any = None, **options: Any) -> None:
     from ..inference.regression import log_evidence_and_gradient
     from ..model.bases import Points
 
     X, y = _rows(n)
-    log_evidence_and_gradient(_kernel(kernel), Points(X[:M]), row, 0.1, X, y, **options)
+    basis = Points(X[:M]) if basis is None else basis
+    log_evidence_and_gradient(_kernel(kernel), basis, row, 0.1, X, y, **options)
 
 
 def _sparse() -> None:
-    from ..inference.regression import log_evidence_and_gradient
     from ..model.bases import Multiscale
 
-    X, y = _rows()
     for row in ("fitc", "vfe"):
         for kernel in ("RBF", "Matern52"):
             _evidence(row, kernel)
-    basis = Multiscale(X[:M], np.full((M, D), 1.5))
-    log_evidence_and_gradient(_kernel(), basis, "vfe", 0.1, X, y)
+    _evidence("vfe", basis=Multiscale(_rows()[0][:M], np.full((M, D), 1.5)))
 
 
 def _exact() -> None:
@@ -92,7 +90,7 @@ def _neighbours() -> None:
 
     X, y = _rows()
     _evidence("neighbours", "Matern32")
-    _evidence("neighbours", "Matern32", n=M)  # few enough to go through arrays
+    _evidence("neighbours", "Matern32", n=M)  # so few rows go through arrays, not compiled passes
     near: Any = condition(_kernel("Matern32"), Points(X[:M]), "neighbours", 0.1, X, y)
     near.predict(X[:300])
     near.gradient(X[:2])

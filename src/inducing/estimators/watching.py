@@ -1,4 +1,4 @@
-"""Progress of a fit by scikit-learn's callbacks, where its version has them (from 1.9 on)."""
+"""Progress of a fit reported to scikit-learn's callbacks, in versions that have them (from 1.9 on)."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -17,7 +17,7 @@ except ImportError:
 
 
 class _Iterations:
-    """A listener of `reporting_to` that makes each iteration a task of the callbacks, within the fit's."""
+    """A listener of `reporting_to` that reports each iteration to the callbacks as a subtask of the fit."""
 
     def __init__(self, estimator: Any, fit: Any) -> None:
         self.estimator, self.fit, self.stop = estimator, fit, False
@@ -28,7 +28,7 @@ class _Iterations:
         self.task.call_on_fit_task_begin(estimator=self.estimator)
 
     def end(self) -> None:
-        """End the iteration under way; the last one begun is empty, as in scikit-learn's own L-BFGS."""
+        """End the current iteration; the last one is empty, as in scikit-learn's own L-BFGS."""
         self.stop |= self.task.call_on_fit_task_end(estimator=self.estimator)
 
     def __call__(self, iteration: int, value: float) -> None:
@@ -37,8 +37,8 @@ class _Iterations:
 
 
 def with_callbacks(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate `fit`: where callbacks are set, it and its iterations are their tasks, and nothing else shows
-    progress. Fits within it belong to the same task.
+    """Decorate `fit` to report itself and its iterations to the callbacks set on the estimator, if any; no
+    other progress is shown then. Fits within the fit belong to the same task.
     """
 
     @wraps(fit)

@@ -10,6 +10,7 @@ since |K + Σ| ≥ |Q + Σ| and K + Σ ⪯ Q + Σ + tr(R) I. Both are passes of 
 together cost about as much as one gradient.
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any, Self
@@ -21,9 +22,9 @@ from ..errors import ParameterError
 from ..inference.regression import problem_of
 from ..inference.selection import greedy_variance
 from ..model.bases import Basis
-from ..model.kernels import leaves
 from ..model.kernels.base import Kernel
-from ..model.kernels.changed import OfFeatures
+from ..model.kernels.changed import OfFeatures, Projected
+from ..model.kernels.composite import Composite
 from ..model.likelihoods import Likelihood
 from ..model.posterior import Posterior
 from ..model.problem import DEFAULT_JITTER, Problem, as_noise
@@ -280,17 +281,27 @@ def relevance(kernel: Kernel, basis: Basis) -> np.ndarray:
     constant or no part of the kernel looks at it. (d,)
     """
     Z = to_numpy(next(iter(basis.parameters.values())))  # (m, d)
-    out = np.zeros(Z.shape[1])
-    for _, part in leaves(kernel):
-        owners = np.arange(Z.shape[1])
-        if isinstance(part, OfFeatures):  # its features come behind the inputs
-            owners, part = np.append(owners, part.owners), part.kernel
-        lengthscale = getattr(part, "lengthscale", None)
-        if lengthscale is not None:
-            many = np.size(lengthscale) if np.ndim(lengthscale) else len(owners)
-            seen = owners[:many] if part.columns is None else owners[list(part.columns)]
-            np.maximum.at(out, seen, 1.0 / np.asarray(lengthscale))
-    return np.where(np.ptp(Z, axis=0) > 0, out, 0.0)
+    found = [np.max(reach, axis=0, initial=0.0) for reach in _reaches(kernel, np.eye(Z.shape[1]))]
+    return np.where(np.ptp(Z, axis=0) > 0, np.max(found, axis=0, initial=0.0), 0.0)
+
+
+def _reaches(kernel: Kernel, slopes: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield, for each part with lengthscales, how fast its inputs move with those of the model, over their
+    lengthscales (g, d); `slopes` (g, d) are of the kernel's own inputs.
+    """
+    seen = slopes if kernel.columns is None else slopes[list(kernel.columns)]
+    if isinstance(kernel, OfFeatures):  # its features come behind the inputs
+        yield from _reaches(kernel.kernel, np.vstack([seen, seen[kernel.owners]]))
+    elif isinstance(kernel, Projected):
+        yield from _reaches(kernel.kernel, np.abs(kernel.matrix) @ seen)
+    elif isinstance(kernel, Composite):
+        for part in kernel.parts:
+            yield from _reaches(part, seen)
+    elif (lengthscale := getattr(kernel, "lengthscale", None)) is not None:
+        lengths = np.reshape(lengthscale, (-1, 1))
+        yield (
+            seen if np.ndim(lengthscale) == 0 else seen[: len(lengths)]
+        ) / lengths  # then those of averages
 
 
 def mean_residual(P: Problem) -> float:
