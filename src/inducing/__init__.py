@@ -1,8 +1,8 @@
 """Sparse Gaussian processes under one notation: `import inducing as ig`.
 
-The functional core (kernels, bases, `condition`, `log_evidence`, `fit`) speaks of the latent f in raw units;
-the scikit-learn estimators standardise inside and speak of observations. Names load with their modules when
-first used; `__init__.pyi` says which module that is.
+The functional core (kernels, bases, `condition`, `log_evidence`, `fit`) predicts the latent f in raw units;
+the scikit-learn estimators standardise inside and predict observations. Names load with their modules when
+first used; `__init__.pyi` lists these.
 """
 
 from importlib import import_module

@@ -23,7 +23,9 @@ class Baseline:
     variance: float
 
     @classmethod
-    def of(cls, y_train: ArrayLike) -> "Baseline":
+    def of(cls, y_train: "ArrayLike | Baseline") -> "Baseline":
+        if isinstance(y_train, Baseline):
+            return y_train
         y = _vector("y_train", y_train)
         return cls(float(np.mean(y)), float(np.var(y)))
 
@@ -31,7 +33,7 @@ class Baseline:
 def smse(y: ArrayLike, mean: ArrayLike, y_train: "ArrayLike | Baseline") -> float:
     """Standardised mean squared error: mean (y - mean)² / mean (y - ȳ_train)²; the `Baseline` has 1."""
     y, mean = _aligned(y, mean)
-    spread = float(np.mean((y - _baseline(y_train).mean) ** 2))
+    spread = float(np.mean((y - Baseline.of(y_train).mean) ** 2))
     if spread == 0.0:
         raise ParameterError("SMSE is undefined: every y equals the training mean; use targets that vary.")
     return float(np.mean((y - mean) ** 2)) / spread
@@ -89,7 +91,7 @@ def neg_log_density(estimator: Any, X: Any, y: Any) -> float:
 
 def msll(y: ArrayLike, mean: ArrayLike, var: ArrayLike, y_train: "ArrayLike | Baseline") -> float:
     """Mean standardised log loss: `nlpd` minus that of the `Baseline`; lower is better."""
-    baseline = _baseline(y_train)
+    baseline = Baseline.of(y_train)
     if not baseline.variance > 0:
         raise ParameterError(f"MSLL needs a positive variance of y_train; got {baseline.variance:g}.")
     n = len(_vector("y", y))
@@ -115,7 +117,7 @@ class Scores:
     @staticmethod
     def of(y: ArrayLike, mean: ArrayLike, var: ArrayLike, y_train: "ArrayLike | Baseline") -> "Scores":
         y, mean, var = _aligned(y, mean, var)
-        n, trivial = len(y), _baseline(y_train)
+        n, trivial = len(y), Baseline.of(y_train)
         loss_trivial = n * nlpd(y, np.full(n, trivial.mean), np.full(n, trivial.variance))
         squared, squared_trivial = np.sum((y - mean) ** 2), np.sum((y - trivial.mean) ** 2)
         loss, inside = n * nlpd(y, mean, var), n * coverage(y, mean, var)
@@ -173,10 +175,6 @@ def calibration(
     z = np.sort(np.abs(y - mean) / np.sqrt(var))  # (n,)
     inside = np.searchsorted(z, ndtri((1 + levels) / 2), side="right")  # (k,) rows with |z| ≤ the quantile
     return Calibration(levels, inside / len(z))
-
-
-def _baseline(y_train: "ArrayLike | Baseline") -> Baseline:
-    return y_train if isinstance(y_train, Baseline) else Baseline.of(y_train)
 
 
 def _vector(name: str, values: ArrayLike) -> Vector:

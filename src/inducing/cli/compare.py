@@ -15,7 +15,7 @@ from .app import app
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FILLED_IN = "get the mean, and a column that says where"
+FILLED_IN = "get the mean, and a column that marks them"
 Sizes = Annotated[str, Option("--n-inducing", "-m", "--sizes", help="Numbers of basis functions: 10,25.")]
 
 

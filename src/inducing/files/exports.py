@@ -15,7 +15,6 @@ import numpy as np
 from ..errors import ParameterError
 from ..model.compiled import LINEAR, Folded, Functions, Leaf
 
-ExportKind = Literal["regression", "learned noise", "classes"]
 # M(t) = Φ(-t)/φ(t) = ∫₀^∞ exp(-tu - u²/2) du by the trapezoidal rule in s, u = exp(s - e⁻ˢ): to 13 digits
 _STEPS = np.linspace(-4.2, 2.4, 67)
 MILLS_NODES = np.exp(_STEPS - np.exp(-_STEPS))
@@ -49,7 +48,7 @@ class ExportedColumn:
 class Exported:
     """A model as arrays in the user's units: processes, which may share basis functions, and noise."""
 
-    kind: ExportKind
+    kind: Literal["regression", "learned noise", "classes"]
     processes: tuple[Folded, ...]
     noise: float  # in the probit of classes; elsewhere it is in the variance
     features: tuple[str, ...]

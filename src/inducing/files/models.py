@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from .. import SAVED, SAVED_LIGHT, __version__
-from ..errors import InducingError, ModelFileError, ParameterError
+from ..errors import ModelFileError, ParameterError
 from ..model.posterior import Posterior
 from .atomic import replacing
 from .records import REMADE, ROWS_PREFIX, Arrays, Plain, posterior_from, posterior_record
@@ -40,8 +40,7 @@ from .tensors import DamagedError, digest, packed, tensors, unpacked
 
 FORMAT, VERSION, READ = "inducing", "2", ("1", "2")
 PRECISIONS = {"double": np.float64, "single": np.float32}  # of training rows
-BROKEN = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
-NOT_A_MODEL = InducingError, *BROKEN
+NOT_A_MODEL = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
 OF_A_HEADER = 4_000  # bytes allowed for a file's text, which holds the report and what was tried
 
 

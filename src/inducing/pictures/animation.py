@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STARTS = ("left", *selection.BY_NAME)
 FILM_SUFFIXES = (".gif", ".html")
 GIF_COLOURS = 64  # few, so that the file stays small
 
@@ -55,7 +54,7 @@ def task_for(
         raise ShapeError(f"one target can be watched at a time, but y has shape {y.shape}")
     spread, variance = Columns.of(X).center_and_scale()[1], float(np.var(y)) or 1.0
     kernel, noise = RBF(np.sqrt(X.shape[1]) * spread, variance), 0.1 * variance
-    require_one_of("start", start, STARTS)
+    require_one_of("start", start, ("left", *selection.BY_NAME))
     require_one_of("basis", basis, ("points", "multiscale"))
     if start == "left":  # may be fewer rows than basis functions: draw between them
         left = X[X[:, 0] <= X[:, 0].min() + 0.1 * np.ptp(X[:, 0])]

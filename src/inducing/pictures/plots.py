@@ -149,12 +149,8 @@ def _draw_basis(ax: Axes, centers: np.ndarray, widths: np.ndarray | None) -> Non
     ax.set_ylim(low - 0.08 * (high - low), high)
 
 
-def _is_estimator(model: Any) -> bool:
-    return hasattr(model, "posterior_")
-
-
 def _marginals(model: Any, grid: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    if _is_estimator(model):
+    if hasattr(model, "posterior_"):
         return model.predict(grid[:, None], return_std=True)
     mean, variance = model.predict(grid[:, None])
     return mean, np.sqrt(np.maximum(variance + noise, 0.0))
@@ -162,8 +158,10 @@ def _marginals(model: Any, grid: np.ndarray, noise: float) -> tuple[np.ndarray, 
 
 def _basis(model: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """Return inducing inputs and widths, or None, in the units of the model's inputs. (m,) each"""
-    basis = model.posterior_.basis if _is_estimator(model) else model.basis
-    shift, scale = (model.x_mean_, model.x_scale_) if _is_estimator(model) else (0.0, 1.0)
+    if hasattr(model, "posterior_"):
+        basis, shift, scale = model.posterior_.basis, model.x_mean_, model.x_scale_
+    else:
+        basis, shift, scale = model.basis, 0.0, 1.0
     centers, widths = places(basis)
     if centers.shape[1] != 1:
         raise ShapeError(f"A plot needs a model with one input; this one has {centers.shape[1]}.")

@@ -111,7 +111,7 @@ class ColumnEncoder:
 
     @property
     def category_levels(self) -> dict[int, int]:
-        """The numbers of the features that are codes of a category, each with its number of levels."""
+        """By the number of a feature that holds codes of a category, how many levels that has."""
         places = [column for column in self.columns_ for _ in column.features]
         return {i: len(column.levels) for i, column in enumerate(places) if column.codes}
 
