@@ -1,8 +1,8 @@
 """Sparse Gaussian processes under one notation: `import inducing as ig`.
 
-The functional core (kernels, bases, `condition`, `log_evidence`, `fit`) speaks of the latent f in raw units;
-the scikit-learn estimators standardise inside and speak of observations. Names load with their modules when
-first used; `__init__.pyi` says which module that is.
+The functional core (kernels, bases, `condition`, `log_evidence`, `fit`) predicts the latent f in raw units;
+the scikit-learn estimators standardise inside and predict observations. Names load with their modules when
+first used; `__init__.pyi` lists these.
 """
 
 from importlib import import_module
@@ -13,15 +13,15 @@ __version__ = "0.1.0"
 # the public names and their homes, from the lines "from .home import thing as name" of __init__.pyi
 _LINES = __loader__.get_data(f"{__file__}i").decode().splitlines()  # type: ignore[name-defined]
 _HOMES = {line.split()[5]: line.split()[1:4:2] for line in _LINES if line.startswith("from .")}
-# what a model file may hold, by the name of its class; nothing else in a file is ever imported
+# modules of the classes that a model file may hold; nothing else in a file is ever imported
 _KINDS = "Posterior NeighboursPredictor SparseGPRegressor SparseGPClassifier OnlineGPRegressor GPDensity"
 SAVED = {name: _HOMES[name][0].removeprefix(".") for name in _KINDS.split()}
-# those of them that can be loaded for predictions alone
+# the module of those classes that can also be loaded for predictions alone
 SAVED_LIGHT = dict.fromkeys(
     ("SparseGPRegressor", "SparseGPClassifier", "OnlineGPRegressor"), "estimators.light"
 )
 _OPTIONAL = {"river": "estimators.river"}  # modules that need a package of their name
-EXTRAS = {  # packages that the core does without, by the extra that brings them
+EXTRAS = {  # packages that the core does not need, by the extra that installs them
     "cli": "rich typer pandas pyarrow narwhals",
     "plot": "matplotlib",
     "dask": "dask distributed zarr",
@@ -30,7 +30,7 @@ EXTRAS = {  # packages that the core does without, by the extra that brings them
     "export": "onnx onnxruntime",
 }
 
-# methods that are no effective prior, and the modules whose `condition` makes their predictors
+# methods outside the table of approximations, and the modules whose `condition` makes their predictors
 BESIDE = dict.fromkeys(("bcm", "rbcm", "gpoe", "poe"), "beside.committee")
 BESIDE |= {"nystrom": "beside.nystrom", "asor": "beside.augmentation"}
 
@@ -38,7 +38,7 @@ __all__ = ["__version__", *_HOMES]
 
 
 def package(name: str) -> Any:
-    """Import a package that an extra brings, or a module of it; raise with the command if it is missing."""
+    """Import a package of an extra, or a module of it; if missing, raise with the command to install it."""
     from .errors import MissingPackageError
 
     try:
@@ -59,8 +59,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home, thing = _HOMES[name]
-    found = None if home == "." else getattr(import_module(home, __name__), thing, None)
-    return import_module(f"{home.rstrip('.')}.{thing}", __name__) if found is None else found
+    value = None if home == "." else getattr(import_module(home, __name__), thing, None)
+    return import_module(f"{home.rstrip('.')}.{thing}", __name__) if value is None else value
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
-"""The named exceptions and warnings: one sentence each, what was wrong, the number seen, what to change.
+"""Exceptions, warnings, and the checks of parameters that many functions share.
 
-The checks that many parameters share are here as well, so that all say it in the same words.
+A message is one sentence: what was wrong, the number seen, what to change.
 """
 
 from collections.abc import Iterable
@@ -101,7 +101,7 @@ class CheckpointWarning(InducingWarning):
 
 
 class InterruptedWarning(InducingWarning):
-    """Ctrl-C ended a fit before all rows were read; the model is what the others taught it."""
+    """Ctrl-C ended a fit before all rows were read; the model has learned from the others."""
 
 
 class RenamedWarning(InducingWarning, FutureWarning):
@@ -109,11 +109,11 @@ class RenamedWarning(InducingWarning, FutureWarning):
 
 
 class DriftWarning(InducingWarning):
-    """A stream's prediction errors say that what it follows has changed."""
+    """A stream's prediction errors show that the process behind its rows has changed."""
 
 
 def require_one_of(name: str, value: Any, known: Iterable[Any], otherwise: str = "") -> None:
-    """Raise if a parameter is none of the names, or None, that are known; `otherwise` ends their list."""
+    """Raise if a parameter is not one of the `known` names or None; `otherwise` ends their list."""
     names = list(known)
     if not isinstance(value, str | None) or value not in names:
         listed = ", ".join(map(str, names)) + otherwise
@@ -121,13 +121,13 @@ def require_one_of(name: str, value: Any, known: Iterable[Any], otherwise: str =
 
 
 def require_count(name: str, value: Any, least: int = 1) -> None:
-    """Raise if a parameter is no whole number of at least so many."""
+    """Raise if a parameter is not a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise ParameterError(f"{name} must be a whole number of at least {least}, but is {value!r}")
 
 
 def require_in(name: str, value: Any, interval: str) -> None:
-    """Raise if a parameter is no number in an interval such as "[0, 1)"; NaN is in none."""
+    """Raise if a parameter does not lie in an interval such as "[0, 1)"; NaN lies in none."""
     low, high = (float(end) for end in interval[1:-1].split(","))
     above = value >= low if interval[0] == "[" else value > low
     below = value <= high if interval[-1] == "]" else value < high

@@ -23,15 +23,17 @@ class Baseline:
     variance: float
 
     @classmethod
-    def of(cls, y_train: ArrayLike) -> "Baseline":
+    def of(cls, y_train: "ArrayLike | Baseline") -> "Baseline":
+        if isinstance(y_train, Baseline):
+            return y_train
         y = _vector("y_train", y_train)
         return cls(float(np.mean(y)), float(np.var(y)))
 
 
 def smse(y: ArrayLike, mean: ArrayLike, y_train: "ArrayLike | Baseline") -> float:
-    """Standardised mean squared error: mean (y - mean)² / mean (y - ȳ_train)²; the trivial one has 1."""
+    """Standardised mean squared error: mean (y - mean)² / mean (y - ȳ_train)²; the `Baseline` has 1."""
     y, mean = _aligned(y, mean)
-    spread = float(np.mean((y - _baseline(y_train).mean) ** 2))
+    spread = float(np.mean((y - Baseline.of(y_train).mean) ** 2))
     if spread == 0.0:
         raise ParameterError("SMSE is undefined: every y equals the training mean; use targets that vary.")
     return float(np.mean((y - mean) ** 2)) / spread
@@ -49,8 +51,8 @@ def log_losses(error: Vector, var: Vector) -> Vector:
 
 
 def crps(y: ArrayLike, mean: ArrayLike, var: ArrayLike) -> float:
-    """Mean continuous ranked probability score of Gaussians, ∫ (F(x) - 1{y ≤ x})² dx in the units of y. Of
-    other distributions it is `model.predict_distribution(X).crps(y)`.
+    """Mean continuous ranked probability score of Gaussians, ∫ (F(x) - 1{y ≤ x})² dx in the units of y;
+    for other distributions call `model.predict_distribution(X).crps(y)`.
     """
     y, mean, var = _aligned(y, mean, var)
     return float(np.mean(crps_losses(y - mean, var)))
@@ -67,7 +69,7 @@ def crps_losses(error: Vector, var: Vector) -> Vector:
 
 
 def interval_score(y: ArrayLike, low: ArrayLike, high: ArrayLike, level: float = 0.9) -> float:
-    """Mean interval score: the width, and 2/(1 - level) times the distance of y outside."""
+    """Mean interval score: the width plus 2/(1 - level) times the distance of y from the interval."""
     y, low, high = (_vector(name, v) for name, v in (("y", y), ("low", low), ("high", high)))
     if not len(y) == len(low) == len(high):
         raise ShapeError(f"y and the ends must have one length; got {len(y)}, {len(low)}, {len(high)}.")
@@ -88,8 +90,8 @@ def neg_log_density(estimator: Any, X: Any, y: Any) -> float:
 
 
 def msll(y: ArrayLike, mean: ArrayLike, var: ArrayLike, y_train: "ArrayLike | Baseline") -> float:
-    """Mean standardised log loss: `nlpd` minus that of the trivial predictor; lower is better."""
-    baseline = _baseline(y_train)
+    """Mean standardised log loss: `nlpd` minus that of the `Baseline`; lower is better."""
+    baseline = Baseline.of(y_train)
     if not baseline.variance > 0:
         raise ParameterError(f"MSLL needs a positive variance of y_train; got {baseline.variance:g}.")
     n = len(_vector("y", y))
@@ -97,17 +99,17 @@ def msll(y: ArrayLike, mean: ArrayLike, var: ArrayLike, y_train: "ArrayLike | Ba
 
 
 def coverage(y: ArrayLike, mean: ArrayLike, var: ArrayLike, level: float = 0.95) -> float:
-    """The share of rows inside a central interval: |y - mean| ≤ z √var with z = Φ⁻¹((1 + level)/2)."""
+    """Return the share of rows inside a central interval: |y - mean| ≤ z √var with z = Φ⁻¹((1 + level)/2)."""
     return float(calibration(y, mean, var, [level]).observed[0])
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Sums over predicted rows, from which the metrics come; + joins those of different rows."""
+    """Sums over predicted rows from which the metrics follow; + adds those of other rows."""
 
     rows: int = 0
     squared: float = 0.0  # Σ (y - mean)²
-    squared_trivial: float = 0.0  # the same of the trivial predictor
+    squared_trivial: float = 0.0  # the same for the `Baseline`
     loss: float = 0.0  # -Σ log p(y)
     loss_trivial: float = 0.0
     inside: float = 0.0  # rows in the central interval of 95 %
@@ -115,7 +117,7 @@ class Scores:
     @staticmethod
     def of(y: ArrayLike, mean: ArrayLike, var: ArrayLike, y_train: "ArrayLike | Baseline") -> "Scores":
         y, mean, var = _aligned(y, mean, var)
-        n, trivial = len(y), _baseline(y_train)
+        n, trivial = len(y), Baseline.of(y_train)
         loss_trivial = n * nlpd(y, np.full(n, trivial.mean), np.full(n, trivial.variance))
         squared, squared_trivial = np.sum((y - mean) ** 2), np.sum((y - trivial.mean) ** 2)
         loss, inside = n * nlpd(y, mean, var), n * coverage(y, mean, var)
@@ -125,7 +127,7 @@ class Scores:
         return Scores(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def metrics(self) -> dict[str, float]:
-        """The metrics by the names that people see."""
+        """Return the metrics under the names that reports show."""
         return {
             "RMSE": float(np.sqrt(self.squared / self.rows)),
             "SMSE": self.squared / self.squared_trivial if self.squared_trivial > 0 else np.nan,
@@ -137,17 +139,17 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Nominal and observed coverage of central intervals, or probabilities of classes and their shares, in
-    bins; calibrated error bars have observed = levels.
+    """Nominal and observed coverage of central intervals, or predicted probabilities and observed shares of
+    classes, in bins; calibrated error bars have observed = levels.
     """
 
     levels: Vector  # (k,), of classes (c, bins)
     observed: Vector
-    pit: Vector | None = None  # (n,) P(y' ≤ y) of each row, uniform if all is well; classes have none
+    pit: Vector | None = None  # (n,) P(y' ≤ y) of each row, uniform if calibrated; None for classes
 
     @property
     def error(self) -> float:
-        """Mean absolute gap between the two: 0 is perfect, 0.5 the worst on an even grid of levels."""
+        """Mean of |observed - levels|: 0 is perfect, 0.5 the worst on an even grid of levels."""
         return float(np.mean(np.abs(self.observed - self.levels)))
 
     @property
@@ -162,7 +164,7 @@ class Calibration:
 def calibration(
     y: ArrayLike, mean: ArrayLike, var: ArrayLike, levels: ArrayLike | None = None
 ) -> Calibration:
-    """The observed coverage at each nominal level; by default 0.05, 0.10, …, 0.95."""
+    """Return the observed coverage at each nominal level; by default 0.05, 0.10, …, 0.95."""
     from scipy.special import ndtri
 
     y, mean, var = _aligned(y, mean, var)
@@ -173,10 +175,6 @@ def calibration(
     z = np.sort(np.abs(y - mean) / np.sqrt(var))  # (n,)
     inside = np.searchsorted(z, ndtri((1 + levels) / 2), side="right")  # (k,) rows with |z| ≤ the quantile
     return Calibration(levels, inside / len(z))
-
-
-def _baseline(y_train: "ArrayLike | Baseline") -> Baseline:
-    return y_train if isinstance(y_train, Baseline) else Baseline.of(y_train)
 
 
 def _vector(name: str, values: ArrayLike) -> Vector:
@@ -195,7 +193,7 @@ def _vector(name: str, values: ArrayLike) -> Vector:
 
 
 def _aligned(y: ArrayLike, mean: ArrayLike, var: ArrayLike | None = None) -> list[Vector]:
-    """The arguments as checked vectors of one length, `var` positive."""
+    """Return the arguments as vectors; raise unless they have one length and `var` is positive."""
     arrays = {"y": _vector("y", y), "mean": _vector("mean", mean)}
     if var is not None:
         arrays["var"] = _vector("var", var)

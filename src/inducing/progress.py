@@ -14,16 +14,15 @@ from typing import Any, Self
 PATIENCE = 2.0  # seconds before anything is shown
 PAUSE = 0.5, 10.0  # seconds between two lines of a `Status`, on a terminal and elsewhere
 
-
 _stop = threading.Event()
 _asks = False  # whether a block of `stop_on_interrupt` is under way
-_listener: ContextVar[Any] = ContextVar("listener", default=None)  # what alone is told of iterations
+_listener: ContextVar[Any] = ContextVar("listener", default=None)  # called instead of all others
 
 
 @contextmanager
 def reporting_to(listener: Callable[[int, float], None]) -> Iterator[None]:
-    """Tell this function of the iterations of every fit in the block, and show and tell nothing else. Where
-    it has a true attribute `stop`, optimisations end after the evaluation.
+    """Call `listener` with each iteration of every fit in the block, instead of showing progress or calling
+    `progress`. Once its attribute `stop` is true, optimisations end after their evaluation.
     """
     token = _listener.set(listener)
     try:
@@ -39,8 +38,8 @@ def reports_elsewhere() -> bool:
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[None]:
-    """Take the first Ctrl-C in the block as a request: every optimisation ends after an evaluation, and what
-    makes and saves the model goes on. The second is a KeyboardInterrupt.
+    """Let the first Ctrl-C in the block end every optimisation after its evaluation, while the code that
+    makes and saves the model goes on. The second raises KeyboardInterrupt.
     """
     global _asks
     if _asks or threading.current_thread() is not threading.main_thread():
@@ -67,8 +66,8 @@ def stop_asked() -> bool:
 
 
 class Bars:
-    """Lines on stderr that are written over, with bars where an end is known: on terminals after two seconds,
-    anywhere and at once with wanted=True, never with wanted=False.
+    """Progress lines on stderr, rewritten in place, with bars where the end is known: shown on terminals
+    after two seconds, with wanted=True anywhere and at once, with wanted=False never.
     """
 
     def __init__(self, wanted: bool | None = None) -> None:
@@ -78,7 +77,7 @@ class Bars:
         self._tasks: dict[str, Any] = {}
 
     def show(self, name: str, text: str, done: int | None = None, total: int | None = None) -> None:
-        """Write `text` into the line called `name`."""
+        """Write `text` into the line called `name`, with `done` of `total` as a bar."""
         if time.monotonic() < self.due:
             return
         if self._progress is None:
@@ -96,7 +95,7 @@ class Bars:
 
 
 class Line(Bars):
-    """The progress of a fit, told to the listener of `reporting_to`, else to `progress`, or shown by bars."""
+    """The progress of a fit: passed to the listener of `reporting_to` or to `progress`, else shown."""
 
     def __init__(self, progress: Callable[[int, float], None] | bool | None, what: str = "fit") -> None:
         super().__init__(False if callable(progress) else progress)
@@ -109,12 +108,12 @@ class Line(Bars):
         self.show("iterations", f"{self.what}: iteration {iteration}, log evidence {value:.4f}")
 
     def part(self, done: int, parts: int | None) -> None:
-        """Show how far a pass over the parts of a source is."""
+        """Show how many parts of a source a pass has read."""
         self.show("parts", "parts read", done, parts)
 
 
 class Status:
-    """One line on stderr about what takes long: written over on a terminal, else new now and then."""
+    """A status line on stderr: rewritten in place on a terminal, elsewhere a new line every ten seconds."""
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self.began, self._shown, self._open = time.monotonic(), -math.inf, False
@@ -122,11 +121,11 @@ class Status:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """The seconds since this object was made."""
         return time.monotonic() - self.began
 
     def show(self, text: Callable[[], str]) -> None:
-        """Write text(), if it is time."""
+        """Write text(), unless the last line is too recent."""
         now, terminal = time.monotonic(), sys.stderr.isatty()
         if now - self.began < self.patience or now - self._shown < PAUSE[not terminal]:
             return
@@ -140,14 +139,14 @@ class Status:
         print(text, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Leave the line that is written over."""
+        """End the line that is rewritten in place."""
         if self._open:
             print(file=sys.stderr)
             self._open = False
 
 
 class _PlainLines:
-    """A stand-in for rich's live display that prints plain lines: one at a time, the last of all tasks."""
+    """A stand-in for rich's live display that prints plain lines, each about the task updated last."""
 
     def __init__(self) -> None:
         self.status = Status(patience=0.0)
@@ -175,7 +174,7 @@ def _start() -> Any:
         return _PlainLines()
 
     class Where(rich.ProgressColumn):
-        """A column that lines without an end leave empty."""
+        """A column that is empty for tasks that count nothing."""
 
         def __init__(self, column: rich.ProgressColumn) -> None:
             super().__init__()

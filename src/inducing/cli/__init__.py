@@ -1,5 +1,5 @@
-"""The command line, one file a command, which registers with `app`. May import every room, but what computes
-only when a command runs.
+"""The command line: one file for each command, which registers with `app`. May import every room; numerical
+modules only when a command runs.
 """
 
 from .. import package

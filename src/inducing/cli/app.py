@@ -1,9 +1,8 @@
-"""The application all commands register with, and what they share: errors as lines, options, tables.
+"""The application that all commands register with, and what they share: errors as lines, options, tables.
 
 Numerical imports wait until a command runs, so that help is quick. Errors of this package end a command with
-one line on stderr and exit code 1; bad usage with exit code 2. Where nobody reads its output any longer, as
-after `| head`, a command ends silently with exit code 141, which is what shells say of tools that SIGPIPE
-ended.
+one line on stderr and exit code 1; bad usage with exit code 2. If the reader of its output has closed the
+pipe, as `| head` does, a command ends silently with exit code 141, as tools that SIGPIPE ended.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def inducing(
 
 
 def in_existing_folder(path: Path) -> Path:
-    """Raise if a file cannot be written there: before an hour of fitting, not after."""
+    """Return the path; raise now, not after an hour of fitting, if no file can be written there."""
     folder = path.absolute().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         what = "cannot be written" if folder.is_dir() else "does not exist"
@@ -90,7 +89,7 @@ def in_existing_folder(path: Path) -> Path:
 
 
 def output_option(help: str) -> Any:
-    """The option `--out`, a file in a folder that exists."""
+    """Make the option `--out`, a file in a folder that exists."""
     return Option("--out", "-o", callback=in_existing_folder, help=help)
 
 
@@ -127,7 +126,7 @@ def encoder_for(
     drop_missing: bool,
     otherwise: str = "refuse",
 ) -> TableEncoder:
-    """The encoder that a command's options ask for; `otherwise` is for gaps that are not dropped."""
+    """Make the encoder that a command's options ask for; `otherwise` says what gaps become if not dropped."""
     from ..sources.table_encoder import TableEncoder
 
     kinds: dict[str, str | list[str]] = {}
@@ -142,8 +141,8 @@ def encoder_for(
 def settle(
     encoder: ColumnEncoder, seen: dict[str, Any], target: str, further: str | None, task: str | None
 ) -> str:
-    """Decide what each column becomes, and say what the target is: "number", or a kind of label; raise if
-    some columns cannot be used, and say all of them.
+    """Decide what each column becomes, and return the target's kind: "number", or a kind of label. Raise if
+    columns cannot be used, with all of them in one message.
     """
     from ..sources.encoding import settle_target
 
@@ -167,9 +166,9 @@ def inputs_and_target(
     further: str | None = None,
     gap: str = "are averaged over",
 ) -> tuple[DataFrame, np.ndarray]:
-    """Read a table: its other columns, and y (n,). y are labels where the task is "classification", or None
-    and the column holds no numbers; with a `further` column it is (n, 2). The encoder is settled, if it was
-    not; `gap` is what becomes of gaps that are used.
+    """Read a table; return its input columns and y (n,), or (n, 2) with a `further` column. y holds labels if
+    the task is "classification", or None and the target no numbers. The encoder is settled if it was not;
+    `gap` says in the message what happens to gaps in inputs.
     """
     import numpy as np
 
@@ -217,7 +216,7 @@ def inputs_and_target(
 
 
 def load_model(path: Path, light: bool = False) -> Any:
-    """Load the estimator in a file, which must predict one target; a light one predicts and no more."""
+    """Load the estimator in a file; raise if it has several targets. A light one can only predict."""
     from ..files.models import load
 
     model = load(path, light)
@@ -227,12 +226,12 @@ def load_model(path: Path, light: bool = False) -> Any:
 
 
 def posterior_of(model: Any) -> Any:
-    """The posterior of an estimator, of a classifier its first."""
+    """Return the posterior of a regressor, or the first of a classifier."""
     return model.posteriors_[0] if hasattr(model, "posteriors_") else model.posterior_
 
 
 def columns_of(model: Any) -> tuple[ColumnEncoder, str]:
-    """The encoder and the target of a model's table; a model fitted in Python may know less."""
+    """Return the encoder and the target of a model's table; raise if the model knows no column names."""
     from ..sources.encoding import ColumnEncoder
 
     metadata, target = model.metadata_, model.metadata_.get("target", "y")
@@ -261,7 +260,7 @@ def print_table(title: str, rows: dict[str, str], *, to_stderr: bool = False) ->
 
 
 def printable(text: str) -> str:
-    """Text as it is, but for characters that a terminal would obey: names may come from a stranger."""
+    """Escape the control characters of a text: names may come from a stranger, and terminals obey them."""
     return "".join(repr(c)[1:-1] if c < " " and c not in "\n\t" or "\x7f" <= c < "\xa0" else c for c in text)
 
 
@@ -276,7 +275,7 @@ def show(*things: Any, to_stderr: bool = False) -> None:
 
 
 def save_picture(draw: Callable[[], Any], out: Path) -> None:
-    """Write the picture that a function draws, or say that there is none without matplotlib."""
+    """Write the picture that a function draws; without matplotlib print why there is none."""
     from ..pictures import plots
 
     try:
@@ -293,7 +292,7 @@ def formatted(metrics: dict[str, float]) -> dict[str, str]:
 
 
 def about_noise(model: Any) -> dict[str, str]:
-    """The likelihood of a model, or its noise."""
+    """Describe the noise of a model, or its likelihood."""
     likelihood = getattr(model, "likelihood_", None)
     if getattr(model, "noise_posterior_", None) is not None:
         return {"noise std": "learned, follows the inputs"}

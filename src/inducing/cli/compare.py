@@ -1,4 +1,4 @@
-"""`inducing compare`: ways to fit one table, side by side."""
+"""`inducing compare`: fit one table in several ways, side by side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .app import app
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FILLED_IN = "get the mean, and a column that says where"
+FILLED_IN = "get the mean, and a column that marks them"
 Sizes = Annotated[str, Option("--n-inducing", "-m", "--sizes", help="Numbers of basis functions: 10,25.")]
 
 
@@ -80,7 +80,7 @@ def compare(
     if task == "classification":
         y = y.astype(str)
     X = encoder.transform(data)
-    gaps = np.isnan(X)  # for all methods alike the mean, and a column that says where
+    gaps = np.isnan(X)  # every method gets the mean there, and columns of 0 and 1 that mark them
     X = np.column_stack([np.where(gaps, np.nanmean(X, axis=0), X), gaps[:, gaps.any(axis=0)]])
     with Bars() as bars:
         results = comparison.compare(
@@ -109,7 +109,7 @@ def compare(
 
 
 def _print(title: str, summary: DataFrame) -> None:
-    """Print a line for each method and size; the least error and log loss of a size are marked."""
+    """Print a line for each method and size, with a star at the least error and log loss of a size."""
     from rich.table import Table
 
     scores = (

@@ -1,4 +1,4 @@
-"""`inducing demo`: a sparse GP on a one-dimensional toy."""
+"""`inducing demo`: fit a sparse GP to a one-dimensional toy."""
 
 import time
 from pathlib import Path

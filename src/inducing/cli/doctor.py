@@ -1,4 +1,4 @@
-"""`inducing doctor`: the set-up, and whether its arithmetic is right."""
+"""`inducing doctor`: show the set-up, and check that its arithmetic is right."""
 
 import typer
 

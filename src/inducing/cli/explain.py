@@ -1,4 +1,4 @@
-"""`inducing explain`: a page about a model."""
+"""`inducing explain`: write an HTML page about a model."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`inducing export`: a model's predictor in another language."""
+"""`inducing export`: write a model's predictor in C, JavaScript or ONNX."""
 
 from pathlib import Path
 from typing import Annotated

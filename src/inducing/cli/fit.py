@@ -1,4 +1,4 @@
-"""`inducing fit`: a sparse GP of a table as a model file."""
+"""`inducing fit`: fit a sparse GP to a table and save it as a model file."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def fit(
     from ..sources.encoding import gaps_of
     from ..sources.tables import is_large
 
-    start, share = time.perf_counter(), test_fraction
+    start = time.perf_counter()
     in_parts = scheduler is not None or workers is not None or is_large(table)
     _check(approximation, task, noise)
     require_apart(out, table, checkpoint)
@@ -119,15 +119,15 @@ def fit(
             model = SparseGPRegressor(**given)
         if in_parts:
             with _on_cluster(source, scheduler, workers) as source:
-                metrics, held = _fit_source(model, source, share)
-            if labelled and classes is not None and len(classes):
+                metrics, held = _fit_source(model, source, test_fraction)
+            if not labelled:
+                result = model.fit_result_
+                metadata["evaluations"] = {"count": result.n_evaluations, "seconds": result.seconds}
+            elif classes is not None and len(classes):
                 model.classes_ = classes[model.classes_]
                 model.report_ = model.report_.named(model.classes_)
         else:
-            metrics, held = _fit_rows(model, X, y, share)
-        if in_parts and not labelled:
-            result = model.fit_result_
-            metadata["evaluations"] = {"count": result.n_evaluations, "seconds": result.seconds}
+            metrics, held = _fit_rows(model, X, y, test_fraction)
         model.metadata_ = metadata | {"held_out": metrics, "held": held}
         model.save(out, model.metadata_)
     assert model.encoder_ is not None
@@ -155,7 +155,7 @@ def _check(approximation: str, task: str | None, noise: str | None) -> None:
 
 
 def _about(model: SparseGPClassifier | SparseGPRegressor) -> dict[str, str]:
-    """Sentences worth knowing about a fitted model."""
+    """Collect names and values about a fitted model for its report."""
     rows = {"basis functions": f"{model.basis_size_}", "log evidence": f"{model.log_evidence_:.6g}"}
     if hasattr(model, "classes_"):
         shown = ", ".join(map(str, model.classes_))
@@ -165,7 +165,7 @@ def _about(model: SparseGPClassifier | SparseGPRegressor) -> dict[str, str]:
 
 
 def _held_out(n: int, share: float, seed: int) -> np.ndarray:
-    """A share of n rows, at least one if it is not zero. (n,) of bool"""
+    """Choose a random share of n rows, at least one unless it is 0. (n,) of bool"""
     import numpy as np
 
     count = max(1, round(share * n)) if share > 0 else 0
@@ -179,7 +179,7 @@ def _held_out(n: int, share: float, seed: int) -> np.ndarray:
 def _fit_rows(
     model: SparseGPClassifier | SparseGPRegressor, X: DataFrame, y: np.ndarray, share: float
 ) -> tuple[dict[str, float], int]:
-    """Fit a model to a table without a share of its rows; the metrics there, and how many they are."""
+    """Fit a model to all but a share of a table's rows; return the metrics on these and their number."""
     from ..estimators.predictive import nameless
     from ..learning.diagnosis import Report
     from ..metrics import Baseline
@@ -192,7 +192,9 @@ def _fit_rows(
         model.report_ = model.report_.renumbered(X.index[~test])
 
     def score() -> tuple[dict[str, float], int]:
-        plain, rows = nameless(model), _features(model, X[test])
+        assert model.encoder_ is not None
+        encoder = copy(model.encoder_).set_params(allow_unseen=True)  # these rows may have new categories
+        plain, rows = nameless(model), encoder.transform(X[test])
         if labelled:
             return _error_and_loss(_labels_scored(plain, rows, y[test]))
         seen = (y if y.ndim == 1 else y[:, 0])[~test]
@@ -204,17 +206,17 @@ def _fit_rows(
 
 @contextmanager
 def _numbered(rows: Any) -> Iterator[None]:
-    """Errors that speak of a row with its number in the table, one of `rows` (n,)."""
+    """Turn the row numbers in errors of the block into those of the table, `rows` (n,)."""
     try:
         yield
     except errors.InducingError as error:
-        error.args = (re.sub(r"\brow (\d+)", lambda found: f"row {rows[int(found[1])]}", str(error)),)
+        error.args = (re.sub(r"\brow (\d+)", lambda match: f"row {rows[int(match[1])]}", str(error)),)
         raise
 
 
 def _scored(score: Callable[[], tuple[dict[str, float], int]], some: bool) -> tuple[dict[str, float], int]:
-    """The metrics of held-out rows and how many they are, none where there are none; where they fail a
-    warning: the model is worth more.
+    """Return the metrics of held-out rows and their number, none without `some` rows; only warn if scoring
+    fails: the model is worth more.
     """
     try:
         return score() if some else ({}, 0)
@@ -223,13 +225,8 @@ def _scored(score: Callable[[], tuple[dict[str, float], int]], some: bool) -> tu
         return {}, 0
 
 
-def _features(model: Any, X: DataFrame) -> np.ndarray:
-    """The features of held-out rows, whose categories may be new."""
-    return copy(model.encoder_).set_params(allow_unseen=True).transform(X)
-
-
 def _labels_scored(model: SparseGPClassifier, X: Any, y: np.ndarray) -> np.ndarray:
-    """The number of rows of known classes, of those that are wrong, and their log loss. (3,)"""
+    """Count the rows of known classes, those of them that are wrong, and add up their log loss. (3,)"""
     import numpy as np
 
     from ..streams.scores import RunningClassification
@@ -248,8 +245,8 @@ def _error_and_loss(scored: Iterable[float]) -> tuple[dict[str, float], int]:
 def _source_of(
     table: Path, target: str, exclude: list[str], encoder: TableEncoder, task: str | None, further: str | None
 ) -> tuple[Source, np.ndarray | None]:
-    """The rows of files as a source, encoded; and the labels that its numbers stand for where the task is
-    classification, none where numbers are the labels.
+    """Return the rows of files as an encoded source, and the labels that its targets number: None for
+    regression, empty where the numbers themselves are the labels.
     """
     import numpy as np
 
@@ -285,7 +282,7 @@ def _source_of(
 def _fit_source(
     model: SparseGPClassifier | SparseGPRegressor, source: Source, share: float
 ) -> tuple[dict[str, float], int]:
-    """Fit a model to a source without a share of its rows; the metrics there, and how many they are."""
+    """Fit a model to all but a share of a source's rows; return the metrics on these and their number."""
     from ..estimators.predictive import nameless
     from ..progress import Line
     from ..sources.source import split
@@ -312,7 +309,7 @@ def _fit_source(
 
 @contextmanager
 def _on_cluster(source: Source, scheduler: str | None, workers: int | None) -> Iterator[Source]:
-    """Spread the source over a scheduler's cluster or local workers, where that is asked for."""
+    """Spread the source over a scheduler's cluster or local workers, if either is given."""
     if scheduler is None and workers is None:
         yield source
         return
@@ -355,6 +352,6 @@ def _observed(model: SparseGPRegressor, X: Any, y: np.ndarray, trivial: Baseline
 
 
 def _metrics(scores: Scores) -> tuple[dict[str, float], int]:
-    """The metrics that there are, and of how many rows: MSLL is of Gaussian noise, learned or not."""
+    """Return the metrics that are defined, and their number of rows; MSLL needs Gaussian noise."""
     values = scores.metrics() if scores.rows else {}
     return {name: value for name, value in values.items() if value == value}, scores.rows

@@ -1,4 +1,4 @@
-"""`inducing inspect`: what a model file holds."""
+"""`inducing inspect`: show what a model file holds."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from . import app as shared
 from .app import app
 
 COVERAGE = "coverage of 95 %"
-PAIRS = 500  # places of a basis between which columns are exchanged
-PRINTED = 30  # inputs of a part of a kernel
+PAIRS = 500  # of basis functions, between which `influence` exchanges a column
+PRINTED = 30  # inputs listed for each part of a kernel
 
 
 @app.command()
@@ -26,30 +26,30 @@ def inspect(model: shared.Model) -> None:
     scores = shared.formatted(metadata.get("held_out", {}))
     rows |= {f"held-out {name}": text for name, text in scores.items()}
     report: Any = getattr(estimator, "report_", "")
-    said = [report] if isinstance(report, str) else [report.verdict, *report.advice]
-    typer.echo(shared.printable("\n".join([*in_words(estimator), *filter(None, said)])))
+    advice = [report] if isinstance(report, str) else [report.verdict, *report.advice]
+    typer.echo(shared.printable("\n".join([*in_words(estimator), *filter(None, advice)])))
     shared.print_table("Model", rows)
     _print_kernel(estimator)
 
 
 def in_words(estimator: Any) -> list[str]:
-    """Sentences on what a model is good for, how sure it is, and what it looks at."""
+    """Write sentences on how well a model predicts, how honest its intervals are, and which inputs matter."""
     from ..learning.diagnosis import as_promised, percent
     from ..sources.columns import listing
 
     metadata, weight = estimator.metadata_, influence(estimator)
     target, held, count = (metadata.get(k, v) for k, v in (("target", "y"), ("held_out", {}), ("held", 0)))
     rows, on = getattr(estimator, "n_rows_", None), f"On {count} rows held out".replace(" 0 ", " ")
-    told = "" if rows is None else f", learned from {rows} rows"
-    out = [f"This model predicts {target} from {len(weight)} column{'s' * (len(weight) > 1)}{told}."]
+    learned = "" if rows is None else f", learned from {rows} rows"
+    out = [f"This model predicts {target} from {len(weight)} column{'s' * (len(weight) > 1)}{learned}."]
     if "SMSE" in held:
         off = f" is off by {held['RMSE']:.3g} (root mean square) and" if "RMSE" in held else ""
         out.append(f"{on} it{off} explains {percent(1.0 - held['SMSE'])} of the variance of {target}.")
     if "error in %" in held:
         out.append(f"{on} it names the wrong class in {percent(held['error in %'], 1)} of the cases.")
     if COVERAGE in held:
-        said = as_promised(held[COVERAGE], count or 1000)
-        out.append(f"{percent(held[COVERAGE])} of the values held out lie in its intervals of 95 %, {said}.")
+        kept = as_promised(held[COVERAGE], count or 1000)
+        out.append(f"{percent(held[COVERAGE])} of the values held out lie in its intervals of 95 %, {kept}.")
     least = 0.01 * max(weight.values(), default=0.0)
     most = [name for name in sorted(weight, key=lambda name: -weight[name]) if weight[name] > least]
     none = [name for name in weight if weight[name] <= least]
@@ -58,8 +58,8 @@ def in_words(estimator: Any) -> list[str]:
 
 
 def influence(estimator: Any) -> dict[str, float]:
-    """The root mean square change of f, of all classes, where a column has the value of another place of the
-    basis, by column.
+    """Measure each column's influence: the root mean square change of f at the basis functions, over all
+    classes, when the column takes its value at another basis function.
     """
     import numpy as np
 
@@ -77,7 +77,7 @@ def influence(estimator: Any) -> dict[str, float]:
 
 
 def encoder_of(estimator: Any) -> Any:
-    """The encoder of a model's columns, which are x1, x2, … where it knows none."""
+    """Return the encoder of a model's columns, named x1, x2, … if it knows no names."""
     from ..sources.encoding import ColumnEncoder
 
     try:
@@ -87,7 +87,7 @@ def encoder_of(estimator: Any) -> Any:
 
 
 def _about(estimator: Any) -> dict[str, str]:
-    """Lines about a model, by its kind."""
+    """Collect names and values about a model, by its kind."""
     rows = {"basis": f"{estimator.basis_size_} {type(shared.posterior_of(estimator).basis).__name__}"}
     if hasattr(estimator, "noise_posterior_"):
         evidence = {"log evidence": f"{estimator.log_evidence_:.6g}"} | shared.about_noise(estimator)
@@ -120,7 +120,7 @@ def _about(estimator: Any) -> dict[str, str]:
 
 
 def _about_stream(stream: Any) -> dict[str, str]:
-    """Lines about a stream, from what the model file says of it."""
+    """Collect names and values about a stream, from its record in the model file."""
     from ..streams.scores import scores_from
 
     if not isinstance(stream, dict):
@@ -131,8 +131,8 @@ def _about_stream(stream: Any) -> dict[str, str]:
 
 
 def _print_kernel(estimator: Any) -> None:
-    """Print the parts of the kernel, their lengthscales and periods in the units of the inputs: the shortest
-    first, constant inputs last.
+    """Print the parts of the kernel with their lengthscales and periods, in the units of the inputs: the
+    shortest lengthscale first, constant inputs last.
     """
     import numpy as np
     from rich.table import Table
@@ -145,7 +145,7 @@ def _print_kernel(estimator: Any) -> None:
     post = shared.posterior_of(estimator)
     weight = relevance(post.kernel, post.basis)
     own = estimator.x_scale_ if hasattr(estimator, "x_scale_") else estimator.span_
-    scale = np.broadcast_to(own, max(d, np.size(own)))  # with what is known of gaps, where they are used
+    scale = np.broadcast_to(own, max(d, np.size(own)))  # d, or more with marks of gaps
     names += [f"gaps {i + 1}" for i in range(len(scale) - d)]
     if estimator.kinds_.guide is not None:
         names[-1] = "guide"
@@ -153,8 +153,8 @@ def _print_kernel(estimator: Any) -> None:
     for path, kernel in leaves(post.kernel):
         part = kernel.spec()
         numbers = {k: v for k, v in part.items() if isinstance(v, float)}
-        said = ", ".join(f"{k} {v:.4g}" for k, v in numbers.items() if k not in ("lengthscale", "period"))
-        shared.show(f"Kernel {path}{part['name']}: {said}")
+        text = ", ".join(f"{k} {v:.4g}" for k, v in numbers.items() if k not in ("lengthscale", "period"))
+        shared.show(f"Kernel {path}{part['name']}: {text}")
         if "lengthscale" not in part:
             continue
         table = Table("input")

@@ -1,4 +1,4 @@
-"""`inducing plot`: pictures of a model file."""
+"""`inducing plot`: draw pictures of a model file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +24,7 @@ def plot(
     table: Annotated[Path | None, Option(help="Rows with the target, best ones not fitted to.")] = None,
     out: Annotated[Path, output_option("The picture to write.")] = Path("plot.png"),
 ) -> None:
-    """Draw a model: what it looks at, what it says, and on rows of a table how right it is."""
+    """Draw a model: which inputs matter, what it predicts, and on rows of a table how right it is."""
     from ..pictures import plots
     from ..sources import tables
     from ..sources.columns import require_columns
@@ -36,10 +36,10 @@ def plot(
         columns = [target, f"{target}_mean", f"{target}_std", "drift"]
         if table is None:
             raise ParameterError("a picture of a stream needs its predictions: pass --table predictions.csv")
-        said = tables.read(table)
-        require_columns(list(said.columns), columns)
-        alarms = said.index[said["drift"] == 1]
-        plots.save(plots.plot_stream(*(said[name] for name in columns[:3]), alarms=alarms), out)
+        seen = tables.read(table)
+        require_columns(list(seen.columns), columns)
+        alarms = seen.index[seen["drift"] == 1]
+        plots.save(plots.plot_stream(*(seen[name] for name in columns[:3]), alarms=alarms), out)
         typer.echo(f"Picture: {out}")
         return
     encoder.set_params(allow_unseen=True)

@@ -1,4 +1,4 @@
-"""`inducing predict`: a table with a model's predictions beside its columns."""
+"""`inducing predict`: add a model's predictions to a table as columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..sources.encoding import ColumnEncoder
 
-# the columns to add, from the names of a table's own, the features and the likelihood's further numbers
+# gives the columns to add; takes a table's column names, features and the likelihood's further numbers
 Answer = Callable[[Sequence[str], "np.ndarray", "np.ndarray | None"], "dict[str, np.ndarray]"]
 
 
@@ -59,7 +59,7 @@ def predict(
     further = estimator.metadata_.get("further")
 
     def answer(names: Sequence[str], X: np.ndarray, known: np.ndarray | None) -> dict[str, np.ndarray]:
-        """The columns to add to a table that has these."""
+        """Return the columns to add; raise if the table has one of that name."""
         added = _predictions(estimator, X, target, levels, known)
         taken = [name for name in added if name in names]
         if taken:
@@ -67,7 +67,7 @@ def predict(
         return added
 
     def add(data: DataFrame) -> DataFrame:
-        """The predictions for the rows of a table, none where inputs are missing."""
+        """Return predictions for the rows of a table, empty where inputs are missing."""
         require_columns(list(data.columns), inputs)
         gaps = {} if uses else gaps_of(data[inputs], encoder.marks)
         if not (uses or allow_missing):
@@ -88,7 +88,7 @@ def predict(
 
 
 def _predictor(path: Path) -> Any:
-    """The model in a file, for predictions alone where it has such a form: that needs no scikit-learn."""
+    """Load the model in a file, in its light form if it has one: that needs no scikit-learn."""
     try:
         light = load_model(path, light=True)
     except ModelFileError:
@@ -97,7 +97,7 @@ def _predictor(path: Path) -> Any:
 
 
 def _levels(quantiles: str | None, estimator: Any) -> list[float]:
-    """The probabilities that were asked for."""
+    """Parse the probabilities in "0.05,0.95"; raise if the model has no quantiles."""
     if quantiles is None:
         return []
     if not hasattr(estimator, "predict_quantiles"):
@@ -111,7 +111,7 @@ def _levels(quantiles: str | None, estimator: Any) -> list[float]:
 def _predictions(
     estimator: Any, X: np.ndarray, target: str, levels: list[float], further: np.ndarray | None
 ) -> dict[str, np.ndarray]:
-    """The columns that predictions become."""
+    """Return predictions as columns: mean, std and quantiles, or label and probabilities."""
     import numpy as np
 
     from ..estimators.predictive import nameless
@@ -132,8 +132,8 @@ def _predictions(
 def _predict_numbers(
     table: dict[str, list[Any]], out: Path, encoder: ColumnEncoder, further: str | None, answer: Answer
 ) -> int:
-    """Write the columns of a table of plain numbers and those of `answer`, without pandas and pyarrow but
-    with their bytes; returns the number of rows.
+    """Write the columns of a table of plain numbers and those of `answer`, to the byte as pandas and pyarrow
+    would but without loading them; return the number of rows.
     """
     import numpy as np
 
@@ -155,8 +155,8 @@ def _predict_numbers(
 def _predict_parts(
     table: Path, out: Path, add: Callable[[DataFrame], DataFrame], report: Callable[[int, int | None], None]
 ) -> tuple[int, int]:
-    """Write a table by parts, row groups of parquet or blocks of CSV, with the columns of `add`; rows
-    predicted, and all.
+    """Write a table with the columns of `add`, a row group of parquet or a block of CSV at a time; return the
+    number of rows predicted, and of all rows.
     """
     pa = package("pyarrow")
 
@@ -185,7 +185,7 @@ def _write_parts(
     report: Callable[[int, int | None], None],
     count: int | None = None,
 ) -> tuple[int, int]:
-    """Write Arrow tables with the columns of `add`, one after the other; rows predicted, and all."""
+    """Write Arrow tables with the columns of `add` into one file; return as `_predict_parts` does."""
     pd = package("pandas")
     pq = package("pyarrow.parquet")
 
@@ -210,7 +210,7 @@ def _write_parts(
 
 
 def _with_columns(table: Any, predictions: DataFrame) -> Any:
-    """An Arrow table with the columns of predictions beside its own."""
+    """Return an Arrow table with the predictions as further columns."""
     pa = package("pyarrow")
     for name, column in predictions.items():
         kind = pa.float64() if column.dtype.kind == "f" else pa.array(column.dropna()).type

@@ -1,4 +1,4 @@
-"""`inducing stream`: a model that learns from rows as they come, each predicted before it is read."""
+"""`inducing stream`: fit a model to rows as they come, predicting each before learning from it."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ def _begun(out: Path, target: str, options: dict[str, Any], seed: int) -> Sessio
 
     task = options.pop("task", "regression")
     require_one_of("--task", task, ("regression", "classification"))
-    for foreign in set(options) & ({"classes"} if task == "regression" else {"noise", "relearn"}):
-        raise ParameterError(f"--{foreign} has no meaning for a {task}: leave it out.")
+    for name in set(options) & ({"classes"} if task == "regression" else {"noise", "relearn"}):
+        raise ParameterError(f"--{name} has no meaning for a {task}: leave it out.")
     classes = options.pop("classes", None)
     if task == "regression":
         return Session.begun(out, target, OnlineGPRegressor(**options, random_state=seed))
@@ -135,7 +135,7 @@ def _begun(out: Path, target: str, options: dict[str, Any], seed: int) -> Sessio
 
 
 def _check_same(session: Session, options: dict[str, Any]) -> None:
-    """Raise if an option is not what a session had when it was saved."""
+    """Raise if an option differs from that of the saved session."""
     has = {name: getattr(session.model, name, None) for name in options} | {
         "target": session.target,
         "task": "classification" if session.classifies else "regression",
@@ -149,16 +149,15 @@ def _check_same(session: Session, options: dict[str, Any]) -> None:
 
 def _report(session: Session, source: str, *, to_stderr: bool) -> None:
     model = session.model
-    made = hasattr(model, "n_rows_")
-    rows = {"rows read": f"{session.read}"}
-    if made:
+    rows, end = {"rows read": f"{session.read}"}, "No model was made: no row could be used."
+    if hasattr(model, "n_rows_"):
         rows |= {"rows read in all": f"{model.n_rows_}", "basis functions": f"{model.basis_size_}"}
         last = f", the last at row {model.drifts_[-1]}" if model.drifts_ else ""
         rows["drift alarms"] = f"{model.n_drifts_}{last}"
+        end = f"Model: {session.out} ({file_size(session.out)})"
     rows["refused in all"] = f"{session.place.refused}"
     rows["predicted before read"] = f"{session.scores.rows}"
     rows |= {name: f"{value:.4f}" for name, value in session.scores.values().items()}
     rows["seconds"] = f"{session.status.seconds:.2f}"
     print_table(f"{session.target} from {source}", rows, to_stderr=to_stderr)
-    saved = f"Model: {session.out} ({file_size(session.out)})" if made else ""
-    show(saved or "No model was made: no row could be used.", to_stderr=to_stderr)
+    show(end, to_stderr=to_stderr)

@@ -1,4 +1,4 @@
-"""`inducing warm`: compile everything beforehand."""
+"""`inducing warm`: compile all functions beforehand."""
 
 import typer
 
@@ -7,7 +7,7 @@ from .app import app
 
 @app.command()
 def warm() -> None:
-    """Compile everything for this machine, once, so that first calls are quick: about a minute."""
+    """Compile all functions for this machine, so that first calls are quick; it takes about a minute."""
     from ..estimators import warming
 
     seconds = warming.warm(progress=True)

@@ -1,4 +1,4 @@
-"""`inducing watch`: the optimisation of a basis, animated."""
+"""`inducing watch`: animate the optimisation of a basis."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ def watch(
     drop_missing: shared.DropMissing = False,
     seed: Annotated[int, Option(min=0, help="Seed of the start, and of the toy.")] = 0,
 ) -> None:
-    """Animate a fit: basis functions as they move, predictions, the evidence. Ctrl-C ends it early."""
+    """Animate a fit: its moving basis functions, predictions and evidence. Ctrl-C ends it early."""
     from ..learning import recipes
     from ..pictures import animation, plots
     from ..progress import Line
@@ -43,7 +43,7 @@ def watch(
     if recipe is None:
         recipe = "vsgp-full" if basis == "multiscale" and approximation == "fitc" else "direct"
     path = recipes.recipe_for(recipe)
-    plots.canvas(1, 1)  # without matplotlib, complain now
+    plots.canvas(1, 1)  # raise now if matplotlib is missing
     names: tuple[str, ...] = ("x",)
     if table is None:
         X, y = datasets.toy1d(200, rng=seed)

@@ -16,10 +16,10 @@ PART = ".inducing-part-"  # how the names of temporary files begin, hidden besid
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`, whose file takes its place when the block ends well and vanishes
-    when it does not. It is on the disk before it takes it, with owner and permissions of what it replaces.
+    """Yield a temporary path beside `path`; if the block ends well its file, synced to the disk and with the
+    owner and permissions of the old one, replaces `path`; else it is removed.
 
-    While it is written it is locked. What a killed process left is not, and is removed by the next.
+    The temporary file is locked. One without a lock, left by a killed process, is removed by the next call.
     """
     path = Path(os.path.realpath(path))
     for left in path.parent.glob(f"{PART}*"):
@@ -37,8 +37,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def require_apart(out: str | Path, *read: str | Path | None) -> None:
-    """Raise if a file to be written is one that is read, whatever links lead to it; a folder or a pattern
-    stands for its files.
+    """Raise if the file to be written is one of those read, also through links; folders and patterns stand
+    for their files.
     """
     target, there = os.path.realpath(out), os.path.exists(out)
     for name in (str(name) for name in read if name is not None):
@@ -50,7 +50,7 @@ def require_apart(out: str | Path, *read: str | Path | None) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk, where the system can."""
+    """Sync the names in a folder to the disk, where the system can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -60,21 +60,21 @@ def sync_folder(folder: Path) -> None:
 
 
 def _created(path: Path) -> tuple[Path, int]:
-    """A new locked file with a name nobody can guess, and its descriptor. Raise if it would take the place of
-    a folder, a pipe or a device.
+    """Create a locked file with a name nobody can guess; return its path and descriptor. Raise if it would
+    replace a folder, a pipe or a device.
     """
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is no ordinary file", str(path))
     old = os.stat(path) if path.exists() else None
     while True:
         part = path.with_name(f"{PART}{secrets.token_hex(8)}{path.suffix}")
-        mode = 0o666 if old is None else 0o600  # a new one by the umask, which belongs to all threads
+        mode = 0o666 if old is None else 0o600  # new files follow the umask, which is global to the process
         lock = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
             if old is not None:
                 _give(lock, old)
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if os.fstat(lock).st_nlink:  # nobody took it for a leftover before it was locked
+            if os.fstat(lock).st_nlink:  # no other process removed it as a leftover before the lock
                 return part, lock
         except OSError:
             part.unlink(missing_ok=True)
@@ -84,8 +84,8 @@ def _created(path: Path) -> tuple[Path, int]:
 
 
 def _give(descriptor: int, old: os.stat_result) -> None:
-    """Give a file the owner, the group and the permissions of another, as far as this user may; without the
-    group no group may open it.
+    """Give a file the owner, the group and the permissions of another, as far as this user may; if the group
+    cannot be set, no group gets permissions.
     """
     mode, new = old.st_mode & 0o777, os.fstat(descriptor)
     if new.st_uid != old.st_uid:

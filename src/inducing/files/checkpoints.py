@@ -1,4 +1,4 @@
-"""Checkpoints: the best point of an optimisation on disk, from which a killed one goes on."""
+"""Checkpoints: the best point of an optimisation in a file, from which a killed one goes on."""
 
 import time
 import warnings
@@ -16,7 +16,7 @@ INTERVAL = 5.0  # seconds between writes
 
 @dataclass(eq=False)
 class Checkpoint:
-    """A vector in a file, written atomically, that only fits the problem it came from."""
+    """A vector in a file, written atomically, that loads only for the problem with the same fingerprint."""
 
     path: Path
     fingerprint: str
@@ -24,7 +24,7 @@ class Checkpoint:
     _best: float = -np.inf
 
     def load(self, otherwise: np.ndarray) -> np.ndarray:
-        """The point kept in the file, or `otherwise` when there is no file yet."""
+        """Return the point in the file, or `otherwise` if there is no file yet; raise if it does not fit."""
         if not self.path.exists():
             return otherwise
         try:
@@ -39,8 +39,8 @@ class Checkpoint:
         return x
 
     def save(self, x: np.ndarray, value: float, *, force: bool = False) -> None:
-        """Keep x if no point of a greater value was kept before; now and then, or at once with `force`.
-        Where the disk is full or the folder cannot be written, warn: the optimisation is worth more.
+        """Write x unless a point of greater value was written before, or one less than five seconds ago and
+        not `force`. If the disk is full or the folder read-only, warn: the optimisation is worth more.
         """
         if value < self._best or (not force and time.monotonic() - self._last < INTERVAL):
             return

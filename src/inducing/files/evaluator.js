@@ -23,7 +23,7 @@ function leafValues({ kind, columns, precisions, shape }, { centers, origin }, x
   return [values, own];
 }
 
-// x and its hats or warps, which are made again where they are there
+// x with its hats or warps computed anew, if there are any
 function withHats({ hats, origin }, x) {
   const rising = ([k, a, b]) => (x[k] - a) / (b - a), falling = ([k, , b, c]) => (c - x[k]) / (c - b);
   const hat = (h) => h[2] === h[3] ? Math.asinh(rising(h)) : Math.max(0, Math.min(rising(h), falling(h)));

@@ -1,8 +1,8 @@
 """Predictors in other languages: a C99 header, a JavaScript module (ONNX: `onnx_graph.py`), in doubles.
 
-All of them compute what `model.compiled.Folded` says of each process, for x in the user's units, and what the
-observations make of it: a variance of y, a noise that is a process of its own, or the probabilities of
-classes, Φ(mean/√(noise + variance)) each. Rows of a table with categories or dates are encoded there, too.
+All of them compute mean and variance of each process as `model.compiled.Folded` says, for x in the user's
+units, and from these y's, also with a noise that is a process of its own, or the probabilities of classes,
+Φ(mean/√(noise + variance)) each. They also encode rows of a table with categories or dates.
 """
 
 import json
@@ -15,7 +15,6 @@ import numpy as np
 from ..errors import ParameterError
 from ..model.compiled import LINEAR, Folded, Functions, Leaf
 
-ExportKind = Literal["regression", "learned noise", "classes"]
 # M(t) = Φ(-t)/φ(t) = ∫₀^∞ exp(-tu - u²/2) du by the trapezoidal rule in s, u = exp(s - e⁻ˢ): to 13 digits
 _STEPS = np.linspace(-4.2, 2.4, 67)
 MILLS_NODES = np.exp(_STEPS - np.exp(-_STEPS))
@@ -36,26 +35,25 @@ class ExportedColumn:
 
     name: str
     origin: float = 0.0
-    levels: tuple[str, ...] = ()  # a feature of 0 and 1 each
-    unseen: Literal["error", "none", "other"] = "error"  # of another level: no feature, or one of its own
+    levels: tuple[str, ...] = ()  # each is a feature of 0 and 1
+    unseen: Literal["error", "none", "other"] = "error"  # another level: refused, all 0, or a feature
 
     @property
     def width(self) -> int:
-        """The number of its features."""
+        """The number of features that the column becomes."""
         return len(self.levels) + (self.unseen == "other") if self.levels else 1
 
 
 @dataclass(frozen=True, eq=False)
 class Exported:
-    """A model as arrays in the user's units: its processes, which may share functions, and observations."""
+    """A model as arrays in the user's units: processes, which may share basis functions, and noise."""
 
-    kind: ExportKind
+    kind: Literal["regression", "learned noise", "classes"]
     processes: tuple[Folded, ...]
-    noise: float  # of classes, the probit's; elsewhere it is in the variance
+    noise: float  # in the probit of classes; elsewhere it is in the variance
     features: tuple[str, ...]
     classes: tuple[str, ...] = ()
-    # where features are made of columns; else these are the features
-    columns: tuple[ExportedColumn, ...] = ()
+    columns: tuple[ExportedColumn, ...] = ()  # of a table; () where the inputs are the features
 
     @property
     def functions(self) -> list[Functions]:
@@ -63,11 +61,11 @@ class Exported:
         return list({id(p.functions): p.functions for p in self.processes}.values())
 
     def own_functions(self, process: Folded) -> int:
-        """The number of the functions that a process leans on."""
+        """Return the index in `functions` of the functions of a process."""
         return [id(f) for f in self.functions].index(id(process.functions))
 
     def plain(self) -> dict[str, Any]:
-        """The same as data for JSON, whose arrays are NumPy's."""
+        """Return the model as plain data for JSON, with NumPy arrays."""
         return {
             "kind": self.kind,
             "functions": [
@@ -86,7 +84,7 @@ class Exported:
 
 
 def packed_lower(T: np.ndarray) -> np.ndarray:
-    """The lower triangle of a matrix, row by row."""
+    """Return the lower triangle of a matrix, row by row."""
     return T[np.tril_indices(len(T))]
 
 
@@ -94,8 +92,9 @@ def packed_lower(T: np.ndarray) -> np.ndarray:
 
 
 def to_c(model: Exported, name: str = "model") -> str:
-    """A C99 header without malloc: `NAME_predict(x, mean, std)`, or `NAME_probabilities(x, p)` of classes;
-    `NAME_features(row, x)` encodes a row of a table, and returns the number of a column whose level is new.
+    """Write a C99 header without malloc: `NAME_predict(x, mean, std)`, or `NAME_probabilities(x, p)` of
+    classes; `NAME_features(row, x)` encodes a row of a table; it returns the number of a column with a new
+    level, or 0.
     """
     if not name.isidentifier() or not name.isascii():
         raise ParameterError(f"{name!r} is no name in C; use letters, digits and underscores")
@@ -139,18 +138,18 @@ def to_c(model: Exported, name: str = "model") -> str:
 
 
 def _c_pieces() -> dict[str, str]:
-    """The templates of a header by name, from the file where they stand one after the other."""
+    """Read the templates of a header by name from predictor.c, where a line `//// name` begins each."""
     pieces = (piece.partition("\n") for piece in template("predictor.c").split("//// "))
     return {name: text for name, _, text in pieces}
 
 
 def template(name: str) -> str:
-    """A file beside this one, as text."""
+    """Read a text file beside this module."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _c_terms(f: Functions, b: int) -> str:
-    """The loops that add each term of the kernel to k, and its value at x itself to `whole`."""
+    """Write the loops that add each term of the kernel to k, and its value at x itself to `whole`."""
     text, number = "", 0
     for variance, leaves in f.terms:
         text += f"  own = {variance!r};\n  for (int j = 0; j < @m#; j++) u[j] = own;\n"
@@ -162,7 +161,7 @@ def _c_terms(f: Functions, b: int) -> str:
 
 
 def _c_leaf(f: Functions, leaf: Leaf, table: str) -> str:
-    """The loops that multiply u, and the value at x itself, by a leaf."""
+    """Write the loops that multiply u by a leaf, and `own` by its value at x itself."""
     linear, each = leaf.kind == LINEAR, "j" if leaf.precisions.shape[1] > 1 else "0"
     text = "  here = 0.0;\n  for (int j = 0; j < @m#; j++) s[j] = 0.0;\n"
     for i, k in enumerate(leaf.columns.tolist()):
@@ -182,13 +181,13 @@ def _rows(a: np.ndarray) -> str:
 
 
 def _c_text(text: str) -> str:
-    """A string in C, what is not plain ASCII by the octal numbers of its bytes."""
-    plain = set(range(32, 127)) - set(b'"\\?@')  # @ begins what templates replace
+    """Write a string in C, with bytes that are not plain ASCII in octal."""
+    plain = set(range(32, 127)) - set(b'"\\?@')  # @ marks places of a template
     return '"' + "".join(chr(b) if b in plain else f"\\{b:03o}" for b in text.encode()) + '"'
 
 
 def _c_columns(columns: tuple[ExportedColumn, ...], piece: str) -> str:
-    """The row of a table and its encoding, in a template; nothing where there are none."""
+    """Write the C type of a table's row and its encoding; nothing if the model takes no columns."""
     if not columns:
         return ""
     fields, tables, lines, at = "", "", "", 0
@@ -207,7 +206,7 @@ def _c_columns(columns: tuple[ExportedColumn, ...], piece: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """Text that cannot end a comment or a line, or be a place of a template."""
+    """Quote text so that it cannot end a comment or a line, or look like a place of a template."""
     return json.dumps(text).replace("*/", "* /").replace("@", "\\u0040")
 
 
@@ -215,8 +214,8 @@ def _comment(text: str) -> str:
 
 
 def to_js(model: Exported) -> str:
-    """An ES module without dependencies: `predict(x)` gives {mean, std}, of classes {label: probability}; x
-    are features, or a row of a table as an object.
+    """Write an ES module without dependencies: `predict(x)` gives {mean, std}, or {label: probability} of
+    classes, from an array of features or a row of a table as an object.
     """
     data = json.dumps(model.plain(), separators=(",", ":"), default=np.ndarray.tolist).replace("<", "\\u003c")
     text = f"// Made by inducing.\n{js_evaluator()}\nconst model = {data};\nexport {{ model, features }};\n"
@@ -224,8 +223,8 @@ def to_js(model: Exported) -> str:
 
 
 def js_evaluator() -> str:
-    """JavaScript functions of an `Exported.plain()`: `latent(model, x)`, means and variances of the
-    processes, and `observed(model, x)`.
+    """Write JavaScript functions of an `Exported.plain()`: `latent(model, x)` gives means and variances of
+    the processes, `observed(model, x)` predictions.
     """
     nodes = json.dumps(np.stack([MILLS_NODES, MILLS_WEIGHTS]).tolist(), separators=(",", ":"))
     return f"const MILLS = {nodes};\n{template('evaluator.js')}"

@@ -9,19 +9,18 @@ them: the basis of an exact GP is its inputs, and a model along neighbours has r
     model           JSON: class, library version, kernel, mean, basis, parameters, feature names, user's notes
     sha256          of `model` and of every tensor with its name and shape
 
-and its tensors, all others float64: w (m, p), A (m, m) unless exact, basis.Z or basis.centers and
-basis.widths (m, d); L (m, m), unless it is the factor of Kuu + jitter mean(diag Kuu) I and made again when
-the file is read (with full=True it is remade.L), or added (m,) for an exact GP, whose L is that of K and this
-diagonal; for an estimator also x_mean, x_scale (d,); for a regressor y_mean, y_scale, noise; for a classifier
-of c > 2 classes, whose first posterior is L, w, A, those of the others, which share L: others.w (c - 1, m),
-others.A (c - 1, m, m). A factor that is triangular is there by its triangle, row by row: A.upper (m(m +
-1)/2,), L.lower. A model that learns from a stream goes on from its file as if it had never stopped; while its
-warm-up lasts, and only then, the rows read so far are there, too: warmup.X (n, d) and warmup.y (n,) or (n,
-p), for a classifier numbers of classes. A density has the box it lives in, low and span (d,), instead of
-x_mean and x_scale.
+and its other tensors, all float64: w (m, p); A (m, m) unless exact; basis.Z, or basis.centers and
+basis.widths (m, d); L (m, m), left out where it is the factor of Kuu + jitter mean(diag Kuu) I, which is
+computed when the file is read (with full=True it is remade.L); for an exact GP instead added (m,), with LLᵀ =
+K + diag(added); for an estimator also x_mean, x_scale (d,); for a regressor y_mean, y_scale, noise; for a
+classifier of c > 2 classes, whose first posterior is L, w, A, the others, which share L: others.w (c - 1, m),
+others.A (c - 1, m, m). A triangular factor is held as its triangle, row by row: A.upper (m(m + 1)/2,),
+L.lower. A model of a stream goes on from its file as if it had never stopped; during its warm-up, and only
+then, the file also holds the rows read so far: warmup.X (n, d) and warmup.y (n,) or (n, p), for a classifier
+numbers of classes. A density has low and span (d,) of its box instead of x_mean and x_scale.
 
-Which class may be in a file, and in which module it is, says `inducing.SAVED`; the class says the rest itself
-(`records`).
+`inducing.SAVED` names the classes that may be in a file and their modules; a class reads and writes its own
+record (`records`).
 """
 
 import json
@@ -33,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from .. import SAVED, SAVED_LIGHT, __version__
-from ..errors import InducingError, ModelFileError, ParameterError
+from ..errors import ModelFileError, ParameterError
 from ..model.posterior import Posterior
 from .atomic import replacing
 from .records import REMADE, ROWS_PREFIX, Arrays, Plain, posterior_from, posterior_record
@@ -41,13 +40,12 @@ from .tensors import DamagedError, digest, packed, tensors, unpacked
 
 FORMAT, VERSION, READ = "inducing", "2", ("1", "2")
 PRECISIONS = {"double": np.float64, "single": np.float32}  # of training rows
-BROKEN = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
-NOT_A_MODEL = InducingError, *BROKEN
-OF_A_HEADER = 4_000  # bytes of a file beside its numbers: what was tried, the report
+NOT_A_MODEL = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
+OF_A_HEADER = 4_000  # bytes allowed for a file's text, which holds the report and what was tried
 
 
 def fitting_size(limit: Any) -> int:
-    """The size of a basis whose file surely has fewer bytes, 1 at least."""
+    """Return the size of a basis, at least 1, whose file has surely fewer than `limit` bytes."""
     return max(1, isqrt(max(0, limit - OF_A_HEADER) // 32)) if isinstance(limit, int | np.integer) else 1
 
 
@@ -58,12 +56,13 @@ def save(
     precision: str = "double",
     full: bool = False,
 ) -> int:
-    """Write a fitted estimator, a Posterior or a predictor along neighbours, whole or not at all; returns the
+    """Write a fitted estimator, a Posterior or a predictor along neighbours, whole or not at all; return the
     size of the file in bytes.
 
-    `metadata` is a dictionary of yours. Training rows, where the model needs them at every query, are written
-    in `precision` "double" or "single". With full=True the prior's factor is written, too, instead of made
-    again by `load`: twice the size, and the model goes on as it was to the bit on any machine.
+    `metadata` is any dictionary of JSON. Training rows, where the model needs them at every query, are
+    written in `precision` "double" or "single". With full=True the prior's factor is written too, which
+    `load` otherwise computes again: the file is twice as large, and the loaded model is the same to the bit
+    on any machine.
     """
     from safetensors.numpy import save as to_bytes
 
@@ -101,12 +100,12 @@ def save(
 
 
 def load(path: str | Path, light: bool = False, max_bytes: int | None = None) -> Any:
-    """Read what was saved, of the class that was saved. An estimator has `metadata_` as given.
+    """Load a saved model as an object of its class; an estimator has the `metadata_` given to `save`.
 
     light=True gives a model for predictions alone, with `predict` and `predict_quantiles` or `predict_proba`,
-    which needs no scikit-learn and is ready in a fraction of a second. Opening takes a small multiple of the
-    file's bytes, but for an exact process, whose factor of n² numbers is made again; one that is larger than
-    `max_bytes` is refused.
+    which needs no scikit-learn and is ready in a fraction of a second. Loading takes a small multiple of the
+    file's bytes, except for an exact process, whose factor of n² numbers is computed again; a factor of more
+    than `max_bytes` is refused.
     """
     path = Path(path)
     plain, arrays = read(path)
@@ -133,7 +132,7 @@ def load(path: str | Path, light: bool = False, max_bytes: int | None = None) ->
 
 
 def read(path: Path) -> tuple[Plain, Arrays]:
-    """Read the two parts of a file; raise if it is not whole and unaltered."""
+    """Read the plain data and the arrays of a file; raise if it is not whole and unaltered."""
     if not path.is_file():
         raise ModelFileError(f"there is no model file {str(path)!r}: check the name")
     try:
@@ -164,7 +163,7 @@ def _check_format(head: dict[str, str]) -> None:
 
 
 def _from_numpy(value: Any) -> Any:
-    """NumPy numbers and arrays as JSON's; a JSON encoder asks about nothing else but what it cannot write."""
+    """Return NumPy numbers and arrays as Python's, for a JSON encoder; raise for other types."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(f"a {type(value).__name__} is in it")

@@ -13,8 +13,8 @@ from .exports import MILLS_NODES, MILLS_WEIGHTS, Exported, ExportedColumn
 
 
 def to_onnx(model: Exported) -> bytes:
-    """A graph of standard operators: X (n, d) of doubles gives mean and std (n,), or p (n, classes). Columns
-    of a table are inputs (n, 1) by their names, text where they have levels.
+    """Write a graph of standard operators: X (n, d) of doubles gives mean and std (n,), or p (n, classes). A
+    model of a table has instead an input (n, 1) for each column, of text where that has levels.
     """
     onnx = package("onnx")
     TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
@@ -49,8 +49,8 @@ def to_onnx(model: Exported) -> bytes:
     whole = helper.make_model(
         made, opset_imports=[helper.make_opsetid("", 13), helper.make_opsetid("ai.onnx.ml", 3)], ir_version=8
     )
-    told = {"features": json.dumps(model.features), "classes": json.dumps(model.classes)}
-    helper.set_model_props(whole, told)
+    names = {"features": json.dumps(model.features), "classes": json.dumps(model.classes)}
+    helper.set_model_props(whole, names)
     onnx.checker.check_model(whole)
     return whole.SerializeToString()
 
@@ -60,13 +60,13 @@ class _Graph:
 
     def __init__(self, helper: Any, numpy_helper: Any, taken: list[str]) -> None:
         self.helper, self.numpy_helper = helper, numpy_helper
-        self.prefix = "_" * (1 + max((len(name) for name in taken), default=0))  # of no name that is taken
+        self.prefix = "_" * (1 + max((len(name) for name in taken), default=0))  # begins no name taken
         self.X = "X"  # the features (n, d)
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
     def add(self, kind: str, *inputs: str | np.ndarray, **attributes: Any) -> str:
-        """Add a node; arrays among its inputs become constants. Returns the name of its output."""
+        """Add a node, with arrays among its inputs as constants; return the name of its output."""
         names = []
         for given in inputs:
             if not isinstance(given, str):
@@ -79,7 +79,7 @@ class _Graph:
         return output
 
     def column(self, column: ExportedColumn) -> list[str]:
-        """The features of a column. (n, 1) or (n, levels), and (n, 1) of all others"""
+        """Add the features of a column: an output (n, 1), or (n, levels) and perhaps (n, 1) of others."""
         if not column.levels:
             return [self.add("Sub", column.name, np.array(column.origin))]
         options = dict(cats_strings=list(column.levels), zeros=int(column.unseen != "error"))
@@ -90,7 +90,7 @@ class _Graph:
         return [seen, self.add("Sub", np.array(1.0), self.add("ReduceSum", seen, np.array([1])))]
 
     def kernel(self, f: Functions) -> tuple[str, str]:
-        """The functions at X (n, m), and k(x, x) (n, 1)."""
+        """Add the functions at X (n, m), and k(x, x) (n, 1)."""
         K = whole = ""
         X = self.with_hats(f.hats) if len(f.hats) else self.X
         for variance, leaves in f.terms:
@@ -105,7 +105,7 @@ class _Graph:
         return K, whole
 
     def with_hats(self, hats: np.ndarray) -> str:
-        """X beside its hats, or warps where c = b. (n, d + L)"""
+        """Add X with columns for its hats, or warps where c = b. (n, d + L)"""
         x, (a, b, c) = self.add("Gather", self.X, hats[:, 0].astype(int), axis=1), hats[:, 1:].T
         rising = self.add("Div", self.add("Sub", x, a), b - a)
         falling = self.add("Div", self.add("Sub", c, x), np.where(c > b, c - b, 1.0))
@@ -115,14 +115,14 @@ class _Graph:
         return self.add("Concat", self.X, own, axis=1)
 
     def asinh(self, t: str) -> str:
-        """sign(t) log(|t| + √(t² + 1)): runtimes have no Asinh of doubles."""
+        """Add asinh t = sign(t) log(|t| + √(t² + 1)): runtimes have no Asinh of doubles."""
         root = self.add("Sqrt", self.add("Add", self.add("Mul", t, t), np.ones(1)))
         return self.add(
             "Mul", self.add("Sign", t), self.add("Log", self.add("Add", self.add("Abs", t), root))
         )
 
     def leaf(self, leaf: Leaf, f: Functions, X: str) -> tuple[str, str]:
-        """A leaf at all functions (n, m), and at X itself (n, 1), nothing where that is 1."""
+        """Add a leaf at all functions (n, m), and at X itself (n, 1), or "" where that is 1."""
         x, v = self.add("Gather", X, leaf.columns, axis=1), f.centers[leaf.columns].T  # (n, c), (m, c)
         if leaf.kind == LINEAR:
             origin = f.origin[leaf.columns]
@@ -135,7 +135,7 @@ class _Graph:
         return self.profile(s, leaf.kind, leaf.shape), ""
 
     def process(self, p: Folded, K: str, whole: str) -> tuple[str, str]:
-        """Mean and variance of a process. (n, 1) each"""
+        """Add mean and variance of a process. (n, 1) each"""
         linear = self.add("Add", self.add("MatMul", self.X, p.slope[:, None]), np.array(p.bias))
         mean = self.add("Add", self.add("MatMul", K, p.alpha[:, None]), linear)
         TK = self.add("MatMul", K, p.T.T)
@@ -160,7 +160,7 @@ class _Graph:
         return self.add("Mul", height, decay)
 
     def probabilities(self, mean: str, variance: str, model: Exported) -> str:
-        """Probabilities of all classes from the log odds of each; tails are by the nodes of Mills' ratio."""
+        """Add the probabilities of all classes, from the log odds of each by the nodes of Mills' ratio."""
         z = self.add("Div", mean, self.add("Sqrt", self.add("Add", variance, np.array(model.noise))))
         t = self.add("Abs", z)
         decays = self.add("Exp", self.add("Mul", self.add("Unsqueeze", t, np.array([2])), -MILLS_NODES))

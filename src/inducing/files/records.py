@@ -1,7 +1,7 @@
-"""Records: what a model file says of a model, as plain data for JSON and arrays by name.
+"""Records: a model as plain data for JSON and arrays by name, as a model file holds it.
 
 A class that files may hold has two methods, `to_record() -> (plain, arrays)` and the class method
-`from_record(plain, arrays)`. Both build on the record of a `Posterior`, which is here.
+`from_record(plain, arrays)`. Both build on the record of a `Posterior`, in this module.
 """
 
 from typing import Any
@@ -19,8 +19,8 @@ from ..numerics.linalg import cholesky, jittered
 Plain = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 
-MOST_FACTORED = 20_000  # rows of an exact GP in a file: its factor is made when the file is read
-REMADE = "remade.L"  # an L that can be made again from kernel, basis and jitter
+MOST_FACTORED = 20_000  # rows of an exact GP in a file, whose factor is computed when it is read
+REMADE = "remade.L"  # name of an L that can be computed from kernel, basis and jitter
 ROWS_PREFIX = "rows."  # before the names of arrays that hold training rows, in double or single precision
 BASES: dict[str, type[Points] | type[Multiscale]] = {"Points": Points, "Multiscale": Multiscale}
 
@@ -50,7 +50,7 @@ def posterior_record(post: Posterior) -> tuple[Plain, Arrays]:
 
 
 def _is_remade(post: Posterior) -> bool:
-    """Whether L is the factor of Kuu to the bit, so that a file can do without it."""
+    """Return whether L is the factor of Kuu to the bit, so that a file need not hold it."""
     L, basis = to_numpy(post.L), post.to_numpy().basis
     if post.A is None or not len(basis):
         return False
@@ -112,7 +112,7 @@ def posterior_from(plain: Plain, arrays: Arrays) -> Posterior:
 
 
 def array(arrays: Arrays, name: str, ndim: int | None = None) -> np.ndarray:
-    """An array of finite floats by its name; raise if it is missing or has another type or rank."""
+    """Return an array of finite floats by its name; raise if it is missing or has another type or rank."""
     if name not in arrays:
         raise ModelFileError(f"the tensor {name!r} is missing")
     value = arrays[name]
@@ -126,7 +126,7 @@ def array(arrays: Arrays, name: str, ndim: int | None = None) -> np.ndarray:
 
 
 def expect(right: bool, name: str, value: np.ndarray) -> None:
-    """Raise if an array's shape is not `right`."""
+    """Raise unless `right`, with the shape of an array that does not fit."""
     if not right:
         raise ModelFileError(f"the tensor {name!r} of shape {value.shape} does not fit the others")
 
@@ -136,5 +136,5 @@ def number(value: Any) -> float | None:
 
 
 def number_or_array(value: np.ndarray) -> Any:
-    """A float where an array has no dimension."""
+    """Return an array without dimensions as a float, others as they are."""
     return float(value) if value.ndim == 0 else value

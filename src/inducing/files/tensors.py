@@ -1,4 +1,4 @@
-"""Arrays by name in a file of safetensors, opened in no more memory than the file has bytes."""
+"""Arrays by name in a safetensors file, read in no more memory than the file has bytes."""
 
 import hashlib
 import math
@@ -14,7 +14,7 @@ SIDES = {"lower": np.tril_indices, "upper": np.triu_indices}
 
 
 class DamagedError(Exception):
-    """An error that a file is none of safetensors, or not whole."""
+    """A file is no safetensors file, or not whole."""
 
 
 def tensors(
@@ -34,8 +34,8 @@ def tensors(
 
 
 def packed(arrays: Arrays) -> Arrays:
-    """The arrays, the factors L and A among them by their triangles where they have no more: X.lower, X.upper
-    (…, m(m + 1)/2), row by row.
+    """Return the arrays, the factors L and A by their triangles where the rest is 0: L.lower or L.upper holds
+    the triangle row by row. (…, m(m + 1)/2)
     """
     out = dict(arrays)
     for name, a in arrays.items():
@@ -52,7 +52,7 @@ def packed(arrays: Arrays) -> Arrays:
 
 
 def unpacked(arrays: Arrays) -> Arrays:
-    """The arrays that `packed` took; raise if a triangle has not the length of one."""
+    """Return the arrays that `packed` was given; raise if a triangle has a length that none has."""
     out = dict(arrays)
     for name, a in arrays.items():
         stem, _, side = name.rpartition(".")
@@ -67,7 +67,7 @@ def unpacked(arrays: Arrays) -> Arrays:
 
 
 def digest(text: str, arrays: Arrays) -> str:
-    """The checksum of both parts of a file."""
+    """Return the checksum of the text and the arrays of a file."""
     total = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         array = arrays[name]

@@ -1,4 +1,4 @@
-"""Films of the optimisation of a basis: `record` keeps the steps, `animate` draws them. [000 §5]"""
+"""Films of the optimisation of a basis: `record` keeps its steps, `animate` draws them. [000 §5]"""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STARTS = ("left", *selection.BY_NAME)
 FILM_SUFFIXES = (".gif", ".html")
-GIF_COLOURS = 64  # of a GIF: few, so that it stays small
+GIF_COLOURS = 64  # few, so that the file stays small
 
 
 def task_for(
@@ -46,8 +45,8 @@ def task_for(
     max_iterations: int = 200,
     rng: Any = 0,
 ) -> Task:
-    """Make a fit to watch, in the units of the data, with an RBF kernel; the basis starts by a rule of
-    `selection` or, as in 001 Fig 1, in the leftmost tenth of the first input.
+    """Make a fit to watch, in the units of the data, with an RBF kernel; `start` places the basis, a rule of
+    `selection` or "left": in the leftmost tenth of the first input [001 Fig 1].
     """
     X = as_inputs(X)
     y = as_targets(y, X)
@@ -55,7 +54,7 @@ def task_for(
         raise ShapeError(f"one target can be watched at a time, but y has shape {y.shape}")
     spread, variance = Columns.of(X).center_and_scale()[1], float(np.var(y)) or 1.0
     kernel, noise = RBF(np.sqrt(X.shape[1]) * spread, variance), 0.1 * variance
-    require_one_of("start", start, STARTS)
+    require_one_of("start", start, ("left", *selection.BY_NAME))
     require_one_of("basis", basis, ("points", "multiscale"))
     if start == "left":  # may be fewer rows than basis functions: draw between them
         left = X[X[:, 0] <= X[:, 0].min() + 0.1 * np.ptp(X[:, 0])]
@@ -70,13 +69,13 @@ def task_for(
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """A recorded fit: its steps, with the start, and its task."""
+    """A recorded fit: its task, and its steps from the start on."""
 
     task: Task
     steps: tuple[Iterate, ...]
 
     def posterior(self, i: int) -> Posterior:
-        """The posterior at step i by the task's approximation, whichever row a recipe's stage climbed."""
+        """Make the posterior at step i by the task's approximation, even if the recipe used another there."""
         step, task = self.steps[i], self.task
         options = {name: getattr(task, name) for name in ("jitter", "blocks", "power", "weights")}
         model = step.kernel, step.basis, task.approximation, step.noise
@@ -92,7 +91,7 @@ class Recording:
 
 
 def record(task: Task, learn: Callable[[Task], Fit] = recipes.direct) -> Recording:
-    """Run `learn`, a recipe for instance, and keep its steps; Ctrl-C ends it with those there are."""
+    """Run `learn`, for instance a recipe, and keep its steps; after Ctrl-C those so far."""
     steps: list[Iterate] = []
     learn(replace(task, trace=steps.append))
     return Recording(task, tuple(steps))
@@ -101,9 +100,9 @@ def record(task: Task, learn: Callable[[Task], Fit] = recipes.direct) -> Recordi
 def animate(
     recording: Recording, *, frames: int = 60, names: Sequence[str] = ("x", "z"), target: str = "y"
 ) -> Film:
-    """Make a film of the steps: predictions and basis, its way so far, the evidence. For one or two inputs.
+    """Make a film of the steps for one or two inputs: predictions, basis and its path so far, evidence.
 
-    With one input the lower panel shows the way of the inducing inputs or, for a multiscale basis, centres
+    With one input the lower panel shows the paths of the inducing inputs or, for a multiscale basis, centres
     and widths (v, s) with the kernel's lengthscale as a line [000 Fig 1].
     """
     require_few_inputs(recording.task.X)
@@ -132,7 +131,7 @@ def animate(
 
 
 def require_few_inputs(X: np.ndarray) -> None:
-    """Raise if there are more inputs than two, which no film can show."""
+    """Raise if X has more than two inputs, which no film can show."""
     if X.shape[1] > 2:
         raise ShapeError(f"an animation needs one or two inputs, but X has {X.shape[1]} columns")
 
@@ -189,7 +188,7 @@ def _cleared(ax: Axes) -> Axes:
 
 
 def _draw_evidence(ax: Axes, shown: np.ndarray, evidence: np.ndarray, frame: int) -> None:
-    """Draw the log evidence so far, on axes for all of it but the first frames, which may be far below."""
+    """Draw the log evidence so far; the axes fit all frames but the first ones, which may be far below."""
     _cleared(ax)
     low = evidence[min(2, len(evidence) // 4) :].min()
     room = 0.06 * (evidence.max() - low) + 1e-9
@@ -202,7 +201,7 @@ def _draw_evidence(ax: Axes, shown: np.ndarray, evidence: np.ndarray, frame: int
 
 
 class _OneInput:
-    """The panels of one input: predictions above, below the way of the inducing inputs, or widths."""
+    """The panels for one input: predictions above, below them the paths of the inducing inputs, or widths."""
 
     def __init__(self, recording: Recording, main: Axes, below: Axes, name: str, target: str) -> None:
         self.recording, self.main, self.below, self.name, self.target = recording, main, below, name, target
@@ -228,9 +227,9 @@ class _OneInput:
         if self.multiscale:
             self._draw_widths(i)
         else:
-            self._draw_ways(i)
+            self._draw_paths(i)
 
-    def _draw_ways(self, i: int) -> None:
+    def _draw_paths(self, i: int) -> None:
         ax, last = self.below, max(1, len(self.places) - 1)
         ax.plot(self.places[: i + 1], np.arange(i + 1), color=plots.RED, linewidth=1.2, alpha=0.7)
         height = np.full(self.places.shape[1], i)
@@ -253,7 +252,7 @@ class _OneInput:
 
 
 class _TwoInputs:
-    """The panel of two inputs: the mean as colours, the data in the same colours, the basis and its way."""
+    """The panel for two inputs: mean and data in the same colours, the basis and its path."""
 
     def __init__(self, recording: Recording, main: Axes, names: Sequence[str]) -> None:
         self.recording, self.main, self.names = recording, main, names

@@ -1,10 +1,10 @@
-"""`page`: one HTML file that evaluates a model in the browser; its arrays are text, doubles in base64 and
-the triangles of a process in the fewest characters.
+"""`page`: one HTML file that evaluates a model in the browser. Its arrays are text: doubles in base64, and
+the triangular factors of a process in as few characters as its error bars allow.
 
-Half a square of doubles for each process would fill a page. A page can make L⁻¹ itself, from the kernel: then
-an exact process needs no triangle, and another one, of variance k(x, x) - |L⁻¹k|² + |AᵀL⁻¹k|², needs A alone.
-A is upper triangular, and row i of it meets (L⁻¹k)_i, which is no larger than about L_ii: so all L_ii A_ij
-matter to one and the same step, and 13 to 27 bits hold what 64 do.
+The m(m + 1)/2 doubles of a factor would be most of the file. But the page can compute L⁻¹ from the kernel:
+then an exact process needs no factor, and another, whose variance is k(x, x) - |L⁻¹k|² + |AᵀL⁻¹k|², needs
+only A. Row i of A (upper triangular) is multiplied by (L⁻¹k)_i, no larger than about L_ii: so all numbers
+L_ii A_ij can be rounded to multiples of one step, which takes 13 to 27 bits instead of 64.
 """
 
 import base64
@@ -20,14 +20,14 @@ from ..model.posterior import Posterior
 from ..numerics.arrays import to_numpy
 from ..numerics.linalg import cholesky, solve_lower
 
-ALPHABET = bytes(c for c in range(33, 127) if c not in b'"<\\')  # what JSON and HTML leave alone
-RUN = 32  # numbers that have as many bits each
-AS_NEAR = 6e-10  # relative, a standard deviation in the page to that of the model
-OF_A_FACTOR = 1e-12  # of the largest entry: a factor that is not of K and a diagonal differs by more
+ALPHABET = bytes(c for c in range(33, 127) if c not in b'"<\\')  # that JSON and HTML do not escape
+RUN = 32  # numbers in a row that are written with the same number of bits
+AS_NEAR = 6e-10  # largest relative error of a standard deviation in the page
+OF_A_FACTOR = 1e-12  # relative rounding of the entries of LLᵀ - K that should be 0
 
 
 def packed(value: Any) -> Any:
-    """Plain data whose arrays are doubles in base64, beside their shape; the page makes arrays of them."""
+    """Replace each array in plain data by its shape and its doubles in base64, which the page reads."""
     if isinstance(value, np.ndarray):
         doubles = np.ascontiguousarray(value, dtype="<f8").tobytes()
         return {"shape": value.shape, "f8": base64.b64encode(doubles).decode("ascii")}
@@ -37,7 +37,7 @@ def packed(value: Any) -> Any:
 
 
 def diagonal_beyond(post: Posterior) -> np.ndarray | None:
-    """diag(LLᵀ - K), where L is a factor of K and a diagonal and A is upper triangular; else None. (m,)"""
+    """Return diag(LLᵀ - K) if LLᵀ is K plus a diagonal and A is upper triangular, else None. (m,)"""
     if not isinstance(post.basis, Points) or post.conditional != "exact":
         return None
     A = None if post.A is None else to_numpy(post.A)
@@ -51,8 +51,8 @@ def diagonal_beyond(post: Posterior) -> np.ndarray | None:
 
 
 def few_bits(A: np.ndarray, L: np.ndarray, step: float) -> dict[str, Any]:
-    """An upper triangular matrix as a page reads it: its diagonal as doubles, and L_ii A_ij above it to a
-    multiple of `step`, column by column, in runs of 32 numbers after six bits with the length of each.
+    """Write an upper triangular matrix for the page: its diagonal as doubles, above it L_ii A_ij rounded to
+    multiples of `step`, column by column, in runs of 32 numbers after six bits with their width.
     """
     numbers = np.rint(np.diag(L)[:, None] * A / step).astype(np.int64)
     parts = []
@@ -67,19 +67,19 @@ def few_bits(A: np.ndarray, L: np.ndarray, step: float) -> dict[str, Any]:
 
 
 def _text(bits: np.ndarray) -> str:
-    """Bits as text, thirteen in two characters of 91."""
+    """Write bits as text, thirteen as two of 91 characters."""
     padded = np.concatenate([bits, np.zeros(-len(bits) % 13, dtype=np.uint8)]).reshape(-1, 13)
     pairs = np.divmod(padded @ (1 << np.arange(12, -1, -1)), len(ALPHABET))
     return np.frombuffer(ALPHABET, dtype=np.uint8)[np.stack(pairs, axis=1)].tobytes().decode("ascii")
 
 
 def _bits(numbers: np.ndarray, width: int) -> np.ndarray:
-    """The bits of whole numbers, the highest first. (n · width,)"""
+    """Return the bits of whole numbers, the highest first. (n · width,)"""
     return (numbers[:, None] >> np.arange(width - 1, -1, -1) & 1).astype(np.uint8).ravel()
 
 
 def stepped(A: np.ndarray, L: np.ndarray, step: float) -> np.ndarray:
-    """The matrix that `few_bits` writes."""
+    """Return A with the rounding of `few_bits`."""
     l = np.diag(L)[:, None]
     near = np.rint(l * A / step) * step / l
     near[np.diag_indices(len(A))] = np.diag(A)
@@ -87,7 +87,7 @@ def stepped(A: np.ndarray, L: np.ndarray, step: float) -> np.ndarray:
 
 
 def variance_in_page(post: Posterior, added: np.ndarray, A: np.ndarray | None, X: np.ndarray) -> np.ndarray:
-    """The variance of f as a page computes it, from its own factor of the kernel matrix. (n,)"""
+    """Compute the variance of f as the page does, from its own factor of the kernel matrix. (n,)"""
     assert isinstance(post.basis, Points)
     Z = to_numpy(post.basis.Z)
     L = cholesky(to_numpy(post.kernel.covariances(Z, Z)) + np.diag(added))
@@ -97,8 +97,8 @@ def variance_in_page(post: Posterior, added: np.ndarray, A: np.ndarray | None, X
 
 
 def triangle_of(post: Posterior, noise: float, X: np.ndarray) -> dict[str, Any] | None:
-    """The numbers from which a page makes the triangles of a process, so that √(noise + variance) at X is
-    right to 6e-10; None where it has no such form.
+    """Return the numbers from which the page makes the factors of a process, so that √(noise + variance) at X
+    is right to 6e-10; None where there is no such form.
     """
     added = diagonal_beyond(post)
     if added is None:
@@ -109,15 +109,15 @@ def triangle_of(post: Posterior, noise: float, X: np.ndarray) -> dict[str, Any] 
     largest = float(np.max(np.abs(np.diag(L)[:, None] * A)))
     for halvings in range(24, 40):
         step = 0.5**halvings * largest
-        found = variance_in_page(post, added, stepped(A, L, step), X)
-        if np.max(np.abs(found - true) / (true + noise)) < 2.0 * AS_NEAR:
+        variance = variance_in_page(post, added, stepped(A, L, step), X)
+        if np.max(np.abs(variance - true) / (true + noise)) < 2.0 * AS_NEAR:
             return {"added": added} | few_bits(A, L, step)
     return None
 
 
 def page(model: Exported, facts: dict[str, Any], triangles: list[dict[str, Any]] | None = None) -> str:
-    """The page of a model with facts about it, plain data whose arrays are packed here; `triangles` say what
-    the page makes those of the processes from, where it does not hold them.
+    """Write the page of a model with facts about it, plain data with arrays; `triangles`, from `triangle_of`,
+    replace the factors of the processes.
 
     Facts and names are data in a JSON element and become text nodes; none is ever read as HTML or code.
     """

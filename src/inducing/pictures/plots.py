@@ -68,8 +68,8 @@ def plot_stream(
     first: int = 0,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how far the targets of a stream are from what was said of each before it was read, the band of two
-    standard deviations said with it, and alarms by the number of their rows, the first of which is `first`.
+    """Draw a stream's errors, its targets minus what was predicted before each was read, over the predicted
+    band of two standard deviations; `alarms` are numbers of rows, and the first row drawn is number `first`.
     """
     ax = figure(10.0, 4.2) if ax is None else ax
     error = np.asarray(y, dtype=float) - np.asarray(mean, dtype=float)
@@ -87,8 +87,8 @@ def plot_stream(
 
 
 def plot_comparison(results: DataFrame) -> Figure:
-    """Draw what `ig.compare` found: error and log loss against m, error against seconds, means over the
-    repeats with bars from least to greatest; what has no size, such as the exact GP, is a level. [000 Fig 2]
+    """Draw the results of `ig.compare`: error and log loss against m, error against seconds, as means over
+    the repeats with bars from least to greatest; methods without a size are level lines. [000 Fig 2]
     """
     picture = canvas(13.0, 4.8)
     panels = [plain(ax) for ax in picture.subplots(1, 3)]
@@ -149,21 +149,19 @@ def _draw_basis(ax: Axes, centers: np.ndarray, widths: np.ndarray | None) -> Non
     ax.set_ylim(low - 0.08 * (high - low), high)
 
 
-def _is_estimator(model: Any) -> bool:
-    return hasattr(model, "posterior_")
-
-
 def _marginals(model: Any, grid: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    if _is_estimator(model):
+    if hasattr(model, "posterior_"):
         return model.predict(grid[:, None], return_std=True)
     mean, variance = model.predict(grid[:, None])
     return mean, np.sqrt(np.maximum(variance + noise, 0.0))
 
 
 def _basis(model: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """Inducing inputs and widths in the units the model predicts in."""
-    basis = model.posterior_.basis if _is_estimator(model) else model.basis
-    shift, scale = (model.x_mean_, model.x_scale_) if _is_estimator(model) else (0.0, 1.0)
+    """Return inducing inputs and widths, or None, in the units of the model's inputs. (m,) each"""
+    if hasattr(model, "posterior_"):
+        basis, shift, scale = model.posterior_.basis, model.x_mean_, model.x_scale_
+    else:
+        basis, shift, scale = model.basis, 0.0, 1.0
     centers, widths = places(basis)
     if centers.shape[1] != 1:
         raise ShapeError(f"A plot needs a model with one input; this one has {centers.shape[1]}.")

@@ -1,4 +1,4 @@
-"""Pictures of a fitted model of any number of inputs: what it looks at, what it says, and how right it is."""
+"""Pictures of a fitted model of any number of inputs: which matter, what it predicts, how right it is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PORTRAITS = ("slices", "map", "dependence", "relevance", "reasons", "calibration", "residuals")
 MOST_SLICES, MOST_MAPS, GRID = 6, 4, 60
-MOST_REASONS, REASONED_ROWS = 12, 300  # inputs, and rows, of a picture of reasons
+MOST_REASONS, REASONED_ROWS = 12, 300  # inputs and rows that a picture of reasons shows
 
 
 def portrait(
@@ -30,10 +30,10 @@ def portrait(
     X: Any = None,
     y: Any = None,
 ) -> Figure:
-    """Draw a fitted estimator, with its features by these names or those it knows: "slices" along the inputs
-    that matter most, the others at their medians; a "map" over the first two of them; partial "dependence" on
-    each, averaged over rows; "relevance", one over the lengthscales in standard deviations; "reasons", the
-    Shapley values of rows X (n, d) or of the basis; or, of rows X with y (n,), "calibration" and "residuals".
+    """Draw a fitted estimator: "slices" along the inputs that matter most, the others at their medians; a
+    "map" over the first two; "dependence" on each, averaged over rows; "relevance", 1 / lengthscale in
+    standard deviations; "reasons", Shapley values of rows X (n, d) or of the basis; or, on rows X with y
+    (n,), "calibration" or "residuals". `names` of the features are by default the model's.
     """
     if kind not in PORTRAITS:
         raise ParameterError(f"kind must be one of {', '.join(PORTRAITS)}, not {kind!r}")
@@ -54,16 +54,16 @@ def portrait(
     Z = Z[:, : len(names)]  # (m, d), without what is known of gaps
     if kind == "reasons":
         return reasons(_shapley(model, Z), names, target)
-    seen = _Seen(model, Z, names, target, dates)
+    subject = _Subject(model, Z, names, target, dates)
     if kind in ("slices", "dependence"):
-        return _slices(seen, order[:MOST_SLICES], averaged=kind == "dependence")
+        return _slices(subject, order[:MOST_SLICES], averaged=kind == "dependence")
     if len(order) < 2:
         raise ParameterError(f"a map needs two inputs that matter, and the model has {len(order)}")
-    return _map(seen, order[:2], dots=X is not None and len(names) == 2)
+    return _map(subject, order[:2], dots=X is not None and len(names) == 2)
 
 
-class _Seen(NamedTuple):
-    """A model that takes arrays of features, rows of them, their names, the target's, and which are dates."""
+class _Subject(NamedTuple):
+    """A model that takes arrays of features, rows of these, their names, the target's, and the dates."""
 
     model: Any
     Z: np.ndarray
@@ -73,7 +73,7 @@ class _Seen(NamedTuple):
 
 
 def _by_features(model: Any, names: Sequence[str] | None, X: Any) -> tuple[Any, Sequence[str], Any]:
-    """The model as one that takes arrays of features, the names of these, and the rows X as such."""
+    """Return a copy of the model that takes arrays of features, their names, and the rows X as an array."""
     encoder = getattr(model, "encoder_", None)
     if X is not None:
         framed = encoder if hasattr(X, "columns") else None
@@ -88,14 +88,14 @@ def _by_features(model: Any, names: Sequence[str] | None, X: Any) -> tuple[Any, 
 
 
 def _dates(model: Any) -> dict[int, int]:
-    """The features that are dates, by number, and the seconds from 1970 on that each counts from."""
+    """Return the features that are dates: their numbers, and the second since 1970 that each counts from."""
     encoder = getattr(model, "encoder_", None)
     each = [] if encoder is None else [(c, name) for c in encoder.columns_ for name in c.features]
     return {i: c.origin for i, (c, name) in enumerate(each) if c.kind == "time" and name == c.name}
 
 
 def _as_dates(x: np.ndarray, origin: int | None) -> np.ndarray:
-    """Seconds since the origin as dates, other numbers as they are."""
+    """Return seconds since the origin as dates; without an origin return x."""
     return x if origin is None else (origin + np.round(x)).astype("M8[s]")
 
 
@@ -109,7 +109,7 @@ def _relevance(weight: np.ndarray, names: Sequence[str]) -> Figure:
 
 
 def _shapley(model: Any, Z: np.ndarray) -> Any:
-    """Shapley values of at most 300 of the rows."""
+    """Compute Shapley values of at most 300 of the rows."""
     if not hasattr(model, "shapley") or hasattr(model, "classes_"):
         raise ParameterError("reasons are of regressors; classes have a picture of their dependence")
     rows = Z[np.linspace(0, len(Z) - 1, min(len(Z), REASONED_ROWS)).astype(int)]
@@ -117,8 +117,8 @@ def _shapley(model: Any, Z: np.ndarray) -> Any:
 
 
 def reasons(found: Any, names: Sequence[str] | None = None, target: str = "y") -> Figure:
-    """Draw Shapley values, of `model.shapley(X)`: the mean size of each input's share, as bars; and the share
-    of each row, a dot that is bright where the input is large there and dark where it is small.
+    """Draw Shapley values, from `model.shapley(X)`: the mean size of each input's share, as bars, and the
+    share in each row, as dots, bright where the input is large and dark where it is small.
     """
     if np.ndim(found.values) != 2:
         raise ParameterError("a picture of reasons is of one target; take values[..., k] of one of them")
@@ -141,7 +141,7 @@ def reasons(found: Any, names: Sequence[str] | None = None, target: str = "y") -
 
 
 def _apart(shares: np.ndarray) -> np.ndarray:
-    """Heights from -½ to ½ at which dots along a line lie beside each other: dense places are wide. (n,)"""
+    """Choose heights from -½ to ½ that spread out dots on a line, further where they are dense. (n,)"""
     bins = np.digitize(shares, np.linspace(shares.min(), shares.max(), 40))
     heights = np.zeros(len(shares))
     most = max(10, int(np.max(np.bincount(bins))))
@@ -152,8 +152,8 @@ def _apart(shares: np.ndarray) -> np.ndarray:
     return heights
 
 
-def _said(model: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means and standard deviations; of classes the probability of the last, and none."""
+def _mean_and_std(model: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Predict means and standard deviations, or the probability of the last class and zeros."""
     if hasattr(model, "classes_"):
         return model.predict_proba(X)[:, -1], np.zeros(len(X))
     return model.predict(X, return_std=True)
@@ -163,20 +163,20 @@ def _label(model: Any, target: str) -> str:
     return f"probability of {target} = {model.classes_[-1]}" if hasattr(model, "classes_") else target
 
 
-def _slices(seen: _Seen, order: Sequence[int], averaged: bool) -> Figure:
-    model, Z, names, target, dates = seen
+def _slices(subject: _Subject, order: Sequence[int], averaged: bool) -> Figure:
+    model, Z, names, target, dates = subject
     rows = -(-len(order) // 3)
     picture = canvas(11.0, 3.2 * rows)
     axes = picture.subplots(rows, min(3, len(order)), squeeze=False, sharey=True).ravel()
     for ax, j in zip(axes, order):
         if averaged:
-            found = model.partial_dependence(j, Z)
-            x, mean, std = found.values, found.mean, found.std
+            curve = model.partial_dependence(j, Z)
+            x, mean, std = curve.values, curve.mean, curve.std
             mean, std = (mean[:, -1], std[:, -1]) if mean.ndim > 1 else (mean, std)
         else:
             X = np.tile(np.median(Z, axis=0), (200, 1))
             x = X[:, j] = np.linspace(Z[:, j].min(), Z[:, j].max(), 200)
-            mean, std = _said(model, X)
+            mean, std = _mean_and_std(model, X)
         x = _as_dates(x, dates.get(j))
         plain(ax).fill_between(x, mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.16, linewidth=0)
         ax.plot(x, mean, color=BLUE)
@@ -188,15 +188,15 @@ def _slices(seen: _Seen, order: Sequence[int], averaged: bool) -> Figure:
     return picture
 
 
-def _map(seen: _Seen, order: Sequence[int], dots: bool) -> Figure:
-    (model, Z, names, target, dates), (i, j) = seen, order
+def _map(subject: _Subject, order: Sequence[int], dots: bool) -> Figure:
+    (model, Z, names, target, dates), (i, j) = subject, order
     X = np.tile(np.median(Z, axis=0), (GRID * GRID, 1))
     across, up = (np.linspace(Z[:, k].min(), Z[:, k].max(), GRID) for k in order)
     X[:, i], X[:, j] = (grid.ravel() for grid in np.meshgrid(across, up))
     if hasattr(model, "classes_"):
         shown = model.classes_[-1:] if len(model.classes_) == 2 else model.classes_[:MOST_MAPS]
-        said = model.predict_proba(X)[:, -1:] if len(shown) == 1 else model.predict_proba(X)
-        panels = [(f"probability of {target} = {label}", p, HEIGHTS) for label, p in zip(shown, said.T)]
+        P = model.predict_proba(X)[:, -1:] if len(shown) == 1 else model.predict_proba(X)
+        panels = [(f"probability of {target} = {label}", p, HEIGHTS) for label, p in zip(shown, P.T)]
     else:
         mean, std = model.predict(X, return_std=True)
         panels = [(_label(model, target), mean, HEIGHTS), ("standard deviation", std, SPREADS)]
@@ -218,21 +218,21 @@ def _square(ax: Axes, low: float, high: float) -> None:
 
 
 def _calibration(model: Any, X: np.ndarray, y: np.ndarray, target: str) -> Figure:
-    """Reliability: what was promised against what was held; of numbers also the histogram of the PIT."""
-    found = model.calibration(X, y)
-    picture = canvas(5.0 if found.pit is None else 9.5, 4.6)
-    axes = picture.subplots(1, 1 if found.pit is None else 2, squeeze=False)[0]
+    """Draw observed against nominal coverage and the PIT, or shares of classes against probabilities."""
+    measured = model.calibration(X, y)
+    picture = canvas(5.0 if measured.pit is None else 9.5, 4.6)
+    axes = picture.subplots(1, 1 if measured.pit is None else 2, squeeze=False)[0]
     _square(axes[0], 0.0, 1.0)
-    if found.pit is None:
-        each = zip(model.classes_, found.levels, found.observed, COLOURS * len(found.levels))
-        for label, said, seen, colour in each:
-            axes[0].plot(said, seen, "o-", color=colour, label=str(label))
+    if measured.pit is None:
+        each = zip(model.classes_, measured.levels, measured.observed, COLOURS * len(measured.levels))
+        for label, predicted, observed, colour in each:
+            axes[0].plot(predicted, observed, "o-", color=colour, label=str(label))
         axes[0].legend(frameon=False)
         axes[0].set(xlabel="probability predicted", ylabel=f"share of rows with that {target}")
         return picture
-    axes[0].plot(found.levels, found.observed, "o-", color=BLUE, markersize=4)
+    axes[0].plot(measured.levels, measured.observed, "o-", color=BLUE, markersize=4)
     axes[0].set(xlabel="level of the interval", ylabel=f"share of rows with {target} in it")
-    plain(axes[1]).hist(found.pit, bins=10, range=(0.0, 1.0), density=True, color=BLUE, alpha=0.6)
+    plain(axes[1]).hist(measured.pit, bins=10, range=(0.0, 1.0), density=True, color=BLUE, alpha=0.6)
     axes[1].axhline(1.0, color=INK, linewidth=1, linestyle=":")
     axes[1].set(xlabel=f"PIT: probability predicted of less {target}", ylabel="density; even if all is well")
     return picture

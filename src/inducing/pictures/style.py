@@ -1,4 +1,4 @@
-"""The one style of all pictures: colours that everybody can tell apart, quiet axes, files written whole."""
+"""The style of all pictures: colours that everybody can tell apart, quiet axes, files written whole."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEIGHTS, SPREADS = "viridis", "cividis"  # colour maps, even in lightness
 
 
 def canvas(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
-    """Make an empty figure that no window or global state knows about; panels stay without a layout."""
+    """Make an empty figure outside of pyplot's windows and state; without a layout panels stay in place."""
     return shown(package("matplotlib.figure").Figure(figsize=(width, height), layout=layout))
 
 
@@ -32,7 +32,7 @@ def figure(width: float = 8.0, height: float = 4.5) -> Axes:
 
 
 def shown(picture: Picture) -> Picture:
-    """The picture with what notebooks look for to show it, whatever backend they have."""
+    """Return the picture with the method by which notebooks show it, whatever their backend."""
     picture._repr_png_ = partial(_png, picture)  # type: ignore[attr-defined]
     return picture
 

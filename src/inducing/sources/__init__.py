@@ -1,4 +1,4 @@
-"""Rows that something else holds, as a `Source`, and tables of them. May import `numerics` to `files`."""
+"""Data that come in parts, as a `Source`, and tables. May import `numerics` to `files`."""
 
 from .source import Kept, Layout, Part, Pieces, Source, row_keys, split, tree_sum
 

@@ -1,4 +1,4 @@
-"""`as_source` makes a `Source` of what people have; sources of arrays and of functions are here."""
+"""`as_source` makes a `Source` of any kind of data; here are also the sources of arrays and of functions."""
 
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,13 +11,13 @@ from ..errors import EmptyDataError, ParameterError, ShapeError
 from . import dask_collections, parquet
 from .source import CACHE_BYTES, Layout, Part, PartsDone, Pieces, Source, checked_part, keep_if_it_fits
 
-PART_BYTES, PART_ROWS = 1 << 26, 1 << 17  # of a part where the data do not come in parts
+PART_BYTES, PART_ROWS = 1 << 26, 1 << 17  # largest part of data that do not come in parts
 
 
 def as_source(
     data: Any, y: Any = None, *, chunk_rows: int | None = None, columns: Sequence[str] | None = None
 ) -> Source:
-    """Make a source of what people have.
+    """Make a source of data of any of these kinds.
 
     | data | y | a part is |
     |---|---|---|
@@ -28,7 +28,7 @@ def as_source(
     | a function giving a new iterator | None | (X, y) or X, an item |
     | (X, y) | None | as above |
 
-    `columns` are the input columns of tables, by name; None is all that are not targets. `chunk_rows` is for
+    `columns` are the input columns of tables, by name; by default all but the targets. `chunk_rows` is for
     arrays.
     """
     if isinstance(data, Source):
@@ -56,7 +56,7 @@ def as_source(
 
 
 def is_parted(data: Any) -> bool:
-    """Whether data come in parts: all that `as_source` takes but arrays that fit into memory."""
+    """Return whether data come in parts: everything `as_source` takes except arrays that fit into memory."""
     if isinstance(data, Source) or parquet.is_paths(data) or dask_collections.is_dask(data):
         return True
     if isinstance(data, np.ndarray):
@@ -67,7 +67,7 @@ def is_parted(data: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ArrayPiece:
-    """Some rows of arrays, cut when they are read; elsewhere memory maps are opened again."""
+    """Some rows of arrays, cut when they are read; a pickle holds a memory map's file name, not its rows."""
 
     X: Any
     y: Any
@@ -89,7 +89,7 @@ class ArrayPiece:
 
 
 def _is_map(a: Any) -> bool:
-    """Whether it is a whole memory map, not a part of one, whose file can be opened again."""
+    """Return whether `a` is a whole memory map, whose file can be opened again, not a part of one."""
     whole = isinstance(a, np.memmap) and isinstance(getattr(a, "base", None), mmap.mmap)
     return whole and a.filename is not None and a.flags.c_contiguous
 
@@ -126,12 +126,12 @@ def from_arrays(X: Any, y: Any = None, chunk_rows: int | None = None) -> Source:
 
 
 def _outputs(shape: Sequence[int] | None) -> tuple[int, bool]:
-    """The number of outputs of targets of this shape, and whether they are a vector."""
+    """Return the number of outputs of targets of this shape, and whether they are a vector."""
     return (0, True) if shape is None else (1, True) if len(shape) == 1 else (int(shape[1]), False)
 
 
 def _rows_of_part(columns: int, chunks: Any) -> int:
-    """Rows of about PART_BYTES, in whole chunks of what is stored in chunks."""
+    """Choose the rows of a part: about PART_BYTES, and whole chunks if the array is stored in chunks."""
     rows = max(1, min(PART_ROWS, PART_BYTES // (8 * columns)))
     in_chunks = isinstance(chunks, tuple) and chunks and isinstance(chunks[0], int | np.integer)
     stored = int(chunks[0]) if in_chunks else 1
@@ -139,7 +139,7 @@ def _rows_of_part(columns: int, chunks: Any) -> int:
 
 
 def from_function(make: Callable[[], Iterable[Any]]) -> Source:
-    """Make a source of a function that gives a new iterator of (X, y), or of X, whenever it is called."""
+    """Make a source of a function that returns a new iterator of (X, y), or of X, at each call."""
     first = next(iter(make()), None)
     if first is None:
         raise EmptyDataError("the function gave an iterator without parts; at least one is needed")
@@ -155,7 +155,7 @@ def _pair(item: Any) -> tuple[Any, Any]:
 
 @dataclass(eq=False)
 class Repeated(Source):
-    """Items of a function's iterator as parts; the function is called again for each pass."""
+    """A source whose parts are the items of a function's iterator; it is called again for each pass."""
 
     make: Callable[[], Iterable[Any]]
     layout: Layout

@@ -1,8 +1,8 @@
-"""Columns of tables: what the values of a column are, and how they become numbers.
+"""Columns of tables: what values a column holds, and how they become numbers.
 
-`values_of` gives the values of a column of any data frame; `Contents` adds up what a column holds, over the
-parts of a table; `Column` is the encoding that follows from it, plain data for a model file. Text is looked
-at value by value: numbers and dates that were written as text are numbers and dates.
+`values_of` reads a column of any data frame; `Contents` adds up what it holds over the parts of a table;
+`Column` is the encoding that follows, plain data for a model file. Numbers and dates written as text are
+numbers and dates.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Kind = Literal["number", "boolean", "time", "duration", "category", "ordered", "
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DAY, WEEK, YEAR = 86400, 7 * 86400, 365.2425 * 86400  # seconds
 CALENDAR = {"time of day": DAY, "weekday": WEEK, "day of year": YEAR}  # parts of a date, and their periods
-DIGITS = 1 << 53  # whole numbers beyond lose their last digits as floats
-GAP = "(missing)"  # the level of a category that a gap is
-REST = "(other)"  # the feature that the levels share which have none of their own
+DIGITS = 1 << 53  # larger whole numbers lose their last digits as floats
+GAP = "(missing)"  # the level that stands for gaps of a category
+REST = "(other)"  # the feature that levels without their own share
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|[+-]?inf(inity)?", re.ASCII | re.IGNORECASE)
 ISO = re.compile(r"\d{4}-\d\d?(-\d\d?)?([T ]\d\d.*)?", re.ASCII)
 CLOCK = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?", re.ASCII)
-FOREIGN = (  # writings that are not guessed at: what they look like, how, and what to write
+FOREIGN = (  # texts that are refused as ambiguous: what they look like, their pattern, what to write
     ("numbers", re.compile(r"(?=.*[,%$€£¥'])[+-]?[$€£¥]? ?\d[\d.,']*\s?[%$€£¥]?", re.ASCII), "1234.5"),
     ("dates", re.compile(r"\d{1,2}([./-])\d{1,2}\1(\d\d|\d{4})([T ]\d.*)?", re.ASCII), "2020-12-31"),
 )
@@ -42,14 +42,14 @@ class Values:
 
     array: np.ndarray  # (n,)
     missing: np.ndarray  # (n,) of bool
-    texts: tuple[str, ...] | None = None  # what the codes in `array` mean
-    category: bool = False  # the frame says that they are categories
+    texts: tuple[str, ...] | None = None  # that the codes in `array` number
+    category: bool = False  # whether the data frame has them as categories
     zone: str | None = None
-    order: tuple[str, ...] = ()  # of the categories, lowest first, where the frame says that they have one
+    order: tuple[str, ...] = ()  # of ordered categories, lowest first
 
     @property
     def what(self) -> str:
-        """The kind of values, for people."""
+        """The kind of values, in a word for messages."""
         if self.missing.all():
             return "nothing"
         if self.texts is not None:
@@ -59,7 +59,7 @@ class Values:
 
     @property
     def as_levels(self) -> Values:
-        """Numbers and booleans as codes of texts, for a category; others as they are."""
+        """These values for a category: numbers and booleans as codes of texts, others as they are."""
         if self.texts is not None or self.array.dtype.kind not in "biuf":
             return self
         known, codes = np.unique(self.array, return_inverse=True)
@@ -67,7 +67,7 @@ class Values:
 
 
 def values_of(series: Any, marks: tuple[str, ...] = ()) -> Values:
-    """The values of a narwhals series; those that are one of the marks are missing."""
+    """Read the values of a narwhals series; those that are one of the marks are missing."""
     nw = package("narwhals")
     missing = series.is_null().to_numpy().astype(bool)
     kind = series.dtype
@@ -91,7 +91,7 @@ def values_of(series: Any, marks: tuple[str, ...] = ()) -> Values:
 
 
 def _order(series: Any, nw: Any) -> tuple[str, ...]:
-    """The levels of ordered categories, lowest first, or () where they have no order."""
+    """Return the levels of ordered categories, lowest first, or () where they have no order."""
     if series.dtype == nw.Enum:  # also pandas' ordered ones
         return tuple(as_text(level) for level in series.dtype.categories)
     native = series.to_native()
@@ -116,7 +116,7 @@ def _texts(array: np.ndarray, missing: np.ndarray, marks: tuple[str, ...], categ
 
 
 def as_text(value: Any) -> str:
-    """A value as text; whole numbers have no decimal point: 1, 1.0 and "1" are one category."""
+    """Write a value as text, whole numbers without a decimal point: 1, 1.0 and "1" are one category."""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, float | np.floating) and float(value).is_integer():
@@ -125,7 +125,7 @@ def as_text(value: Any) -> str:
 
 
 def seconds(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Dates or durations as whole seconds since 1970 and the fraction of one. (n,) int64 and float64"""
+    """Split dates or durations into whole seconds, since 1970, and a fraction. (n,) int64 and float64"""
     unit, count = np.datetime_data(array.dtype)
     ticks = array.astype(np.int64)
     per = {"ms": 10**3, "us": 10**6, "ns": 10**9}.get(unit)
@@ -135,39 +135,34 @@ def seconds(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def parsed_dates(texts: list[str]) -> np.ndarray:
-    """Texts as dates in UTC, NaT where one is no date by ISO 8601. (n,) datetime64"""
+    """Parse texts as dates in UTC, NaT where one is no date by ISO 8601. (n,) datetime64"""
     pd = package("pandas")
-    asked = pd.Series([text if ISO.fullmatch(text) else None for text in texts], dtype=object)
-    dates = pd.to_datetime(asked, format="ISO8601", utc=True, errors="coerce")
+    series = pd.Series([text if ISO.fullmatch(text) else None for text in texts], dtype=object)
+    dates = pd.to_datetime(series, format="ISO8601", utc=True, errors="coerce")
     return dates.to_numpy("datetime64[ns]")
 
 
 def parsed_clock(text: str) -> float:
-    """A time of day such as 12:30 as seconds, NaN where it is none."""
+    """Parse a time of day such as 12:30 as seconds, NaN if it is none."""
     if not CLOCK.fullmatch(text):
         return np.nan
     parts = [float(part) for part in text.split(":")] + [0.0]
     return 3600 * parts[0] + 60 * parts[1] + parts[2]
 
 
-def parsed_numbers(texts: list[str]) -> np.ndarray:
-    """Texts as numbers, NaN where one is none. (n,)"""
-    return np.array([float(text) if NUMBER.fullmatch(text) else np.nan for text in texts], dtype=float)
-
-
 @dataclass(frozen=True)
 class Contents:
-    """Counts of what the rows of a column hold, added up over the parts of a table."""
+    """Summary of the values of a column; + adds that of other parts of the table."""
 
     what: str = "nothing"
     rows: int = 0
     missing: int = 0
     infinite: int = 0
-    low: float = np.inf  # exact integers of integers; whole seconds of dates
+    low: float = np.inf  # exact for integers; whole seconds for dates
     high: float = -np.inf
     zone: str | None = None
     category: bool = False
-    counts: dict[str, int] = field(default_factory=dict)  # of texts
+    counts: dict[str, int] = field(default_factory=dict)  # rows of each text
     order: tuple[str, ...] = ()  # of ordered categories, lowest first
 
     @staticmethod
@@ -208,13 +203,13 @@ class Column:
 
     name: str
     kind: Kind
-    origin: int = 0  # what is taken off: whole numbers beyond 2⁵³; seconds since 1970 of a date
-    zone: str = ""  # of dates; "" where they have none
-    calendar: tuple[str, ...] = ()  # parts of the date that are features, too
+    origin: int = 0  # subtracted from whole numbers beyond 2⁵³, and from dates in seconds since 1970
+    zone: str = ""  # time zone of dates; "" where they have none
+    calendar: tuple[str, ...] = ()  # parts of the date that are features too
     levels: tuple[str, ...] = ()  # of a category, sorted; of an ordered one lowest first
     codes: bool = False  # a category is one column of numbers, not a 0/1 feature for each level
-    rest: bool = False  # there were more levels, which share a feature
-    note: str = ""  # for people
+    rest: bool = False  # further levels share a feature
+    note: str = ""  # for the summary
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -245,8 +240,8 @@ class Column:
         return {"boolean": "0 or 1", "duration": "seconds"}.get(self.kind, self.kind)
 
     def encode(self, values: Values, allow_unseen: bool = False, gaps: bool = True) -> np.ndarray:
-        """The features of a column, gaps as NaN, with `gaps` those of a category as a level; raise if it
-        holds what it did not hold before. (n, k)
+        """Return the features of a column, with NaN for gaps, or with `gaps` the level of a category; raise
+        if its values are of another kind than those fitted. (n, k)
         """
         if self.kind == "category":
             return self._levels(values, allow_unseen, gaps)
@@ -274,11 +269,12 @@ class Column:
         return out[:, None]
 
     def _parsed(self, values: Values) -> np.ndarray:
-        """The numbers that texts mean; raise if some mean none."""
+        """Return the numbers that texts mean; raise if one means none."""
         texts = list(values.texts or ())
         if self.kind == "boolean":
             texts = [{"true": "1", "false": "0"}.get(text.casefold(), text) for text in texts]
-        table = parsed_numbers(texts) - self.origin
+        table = np.array([float(text) if NUMBER.fullmatch(text) else np.nan for text in texts], dtype=float)
+        table -= self.origin
         if self.kind == "duration":
             table = np.where(np.isnan(table), [parsed_clock(text) for text in texts], table)
         used = set(values.array[~values.missing].tolist())
@@ -324,7 +320,7 @@ class Column:
         codes = np.where(values.missing, table[-1], table[array])  # (n,)
         whole = self.codes or self.kind == "ordered"
         unseen = (codes == other) & ~values.missing if not self.rest else np.zeros(0, dtype=bool)
-        if np.any(unseen) and not (allow_unseen and whole):  # codes: whoever takes them says so
+        if np.any(unseen) and not (allow_unseen and whole):  # codes: the caller, which takes them, warns
             bad = listing(sorted({texts[i] for i in array[unseen]}))
             if not allow_unseen:
                 raise ColumnError(
@@ -332,8 +328,8 @@ class Column:
                     f"{listing(self.levels)}: remove those rows, or pass allow_unseen (--allow-unseen)"
                 )
             rows = f"{np.count_nonzero(unseen)} row(s) of {self.name!r} hold levels not seen before, {bad}:"
-            told = "they are taken as none of the known ones, with error bars that are no wider for it"
-            warnings.warn(f"{rows} {told}", InducingWarning, stacklevel=2)
+            effect = "they are taken as none of the known ones, with error bars that are no wider for it"
+            warnings.warn(f"{rows} {effect}", InducingWarning, stacklevel=2)
         out = codes[:, None] if whole else codes[:, None] == np.arange(len(self.features))
         out = out.astype(float)  # (n, k)
         if not gaps:
@@ -341,26 +337,26 @@ class Column:
         return out
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, without what is as it is by default."""
+        """Return plain data, without fields that have their default."""
         plain = {key: value for key, value in asdict(self).items() if value or key in ("name", "kind")}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
 
 def in_days(seconds: float) -> str:
-    """A time in the unit that suits it."""
+    """Write a time in the unit that suits it."""
     units = {"years": 31556952.0, "days": 86400.0, "hours": 3600.0, "minutes": 60.0}
     name, unit = next(((name, unit) for name, unit in units.items() if seconds >= unit), ("seconds", 1.0))
     return f"{seconds / unit:.3g} {name}"
 
 
 def exactly(array: np.ndarray, origin: int) -> np.ndarray:
-    """Integers less an origin, without the loss of digits or overflow on the way. (n,)"""
+    """Subtract an origin from integers, without loss of digits or overflow. (n,)"""
     high, low = array >> 32, array & 0xFFFFFFFF
     return (high.astype(float) - (origin >> 32)) * 2.0**32 + (low.astype(float) - (origin & 0xFFFFFFFF))
 
 
 def _waves(part: str, local: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sine and cosine of a date's place in its day, week or year."""
+    """Return sine and cosine of a date's place in its day, week or year."""
     whole, fraction = seconds(local)
     if part == "day of year":
         year = local.astype("M8[Y]")
@@ -373,28 +369,28 @@ def _waves(part: str, local: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def zone_of(texts: tuple[str, ...]) -> str | None:
-    """The zone of dates written as text: UTC where they say how far they are from it, or none."""
-    said = [bool(ZONED.search(text[10:])) for text in texts if ISO.fullmatch(text)]
-    if any(said) and not all(said):
+    """Return the zone of dates written as text: UTC if all have an offset, None if none has; else raise."""
+    zoned = [bool(ZONED.search(text[10:])) for text in texts if ISO.fullmatch(text)]
+    if any(zoned) and not all(zoned):
         raise ColumnError("holds dates with a time zone and dates without: convert them")
-    return "UTC" if any(said) else None
+    return "UTC" if any(zoned) else None
 
 
 def listing(names: Any, *, quote: bool = True, most: int = 8, sign: str = ", ") -> str:
-    """Names with commas or another sign between them, the first few of many."""
+    """Join names by commas or another sign, only the first few of many."""
     shown = [repr(name) if quote else str(name) for name in list(names)[:most]]
     return sign.join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def require_unique(names: Sequence[str], table: str) -> None:
-    """Raise if two columns of a table have one name."""
+    """Raise if two columns of a table have the same name."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ColumnError(f"{table} has two columns named {twice[0]!r}: rename one")
 
 
 def require_columns(have: Sequence[str], names: Sequence[str]) -> None:
-    """Raise if a table with these columns lacks one."""
+    """Raise if a table that has these columns lacks one of the names."""
     lacking = [name for name in names if name not in have]
     if lacking:
         hint = " Are commas between?" * (len(have) == 1 and bool({*";|\t"} & {*have[0]}))

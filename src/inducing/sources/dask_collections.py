@@ -1,4 +1,4 @@
-"""Dask's arrays and data frames, as sources and as predictions cut like their inputs, without a cluster."""
+"""Dask arrays and data frames as sources, and predictions of their rows, without a cluster."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from .source import Layout, Pieces, checked_part
 
 @dataclass(frozen=True, eq=False)
 class DelayedPiece:
-    """A block of a Dask collection: X, or X and y, as Delayed values, and what makes arrays of them."""
+    """A block of a Dask collection: X, or X and y, as Delayed values, and what turns them into arrays."""
 
     delayed: tuple[Any, ...]
     finish: Callable[..., tuple[Any, Any]]
@@ -80,7 +80,7 @@ def _pieces(blocks: Sequence[tuple[Any, ...]], finish: Callable[..., Any], layou
 
 
 def _beside_targets(reader: TableReader, frame: Any, y: Any) -> tuple[Any, Any]:
-    """X from a frame, y from its own series or array."""
+    """Return X from a frame, and y, a block of its own series or array."""
     return reader(frame)[0], y
 
 
@@ -97,7 +97,7 @@ def _pairs(blocks: Sequence[Any], targets: Sequence[Any]) -> list[tuple[Any, Any
 def predict_dask(
     predict: Callable[[np.ndarray], Any], X: Any, names: Sequence[str] | None, n_features: int
 ) -> Any:
-    """Predict the rows of a Dask array or data frame: one array or a pair, as Dask arrays cut like X."""
+    """Predict the rows of a Dask array or data frame: a Dask array or a pair of them, chunked like X."""
     if hasattr(X, "columns"):
         if names is not None:
             require_columns([str(name) for name in X.columns], list(names))

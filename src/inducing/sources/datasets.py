@@ -1,8 +1,8 @@
-"""Data sets: four generators, and the sets the papers used, found on disk or fetched with a checksum.
+"""Data sets: four generators, and those of the papers, found on disk or downloaded and checked.
 
 Generators return (X, y) with X (n, d); `noise` is a variance, `rng` a seed or a generator. No data are
-shipped: `load` looks in the folder the environment variable INDUCING_DATA names, then in a per-user cache,
-then downloads where a public address is known.
+shipped: `load` looks in the folder named by the environment variable INDUCING_DATA, then in a per-user cache,
+then downloads the file if it has a public address.
 """
 
 import hashlib
@@ -111,13 +111,13 @@ def path(name: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """The per-user folder that downloads go to."""
+    """Return the per-user folder that downloads go to."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inducing"
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a data set: its name, its checksum, and where it can be had."""
+    """A file of a data set: its name, its checksum, and its public address if it has one."""
 
     name: str
     sha256: str
@@ -132,7 +132,7 @@ FILES = {
 
 
 def _verify(file: Path, entry: DataFile) -> None:
-    """Raise if the file's checksum is another."""
+    """Raise if the file's checksum differs from that of the entry."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != entry.sha256:
@@ -140,7 +140,7 @@ def _verify(file: Path, entry: DataFile) -> None:
 
 
 def _download(entry: DataFile, target: Path) -> None:
-    """Download into a temporary file first: an interrupted or wrong download never passes for the file."""
+    """Download a file; an interrupted or wrong download never takes its place."""
     target.parent.mkdir(parents=True, exist_ok=True)
     assert entry.url is not None
     with replacing(target) as temporary:
@@ -154,11 +154,11 @@ def _download(entry: DataFile, target: Path) -> None:
         _verify(temporary, entry)
 
 
-# Readers: (name, rng) -> Dataset, one for each shape the files have.
+# Readers: (name, rng) -> Dataset, one for each format of the files
 
 
 def _split_file(name: str, rng: np.random.Generator) -> Dataset:
-    """Read a file that comes with the split of its literature."""
+    """Read a file that holds the split used in the literature."""
     with np.load(path(name)) as a:
         X_train, X_test = a["X_train"].astype(np.float64), a["X_test"].astype(np.float64)
         y_train, y_test = a["y_train"], a["y_test"] if "y_test" in a else None
@@ -167,14 +167,14 @@ def _split_file(name: str, rng: np.random.Generator) -> Dataset:
 
 
 def _boston(name: str, rng: np.random.Generator) -> Dataset:
-    """A random split into 481 and 25, as in 004 §5.1."""
+    """Read Boston housing; 481 random rows to train on, 25 to test. [004 §5.1]"""
     with np.load(path(name)) as a:
         X, y, names = a["X"], a["y"], a["columns"]
     return _split(name, X, y, _random_mask(len(y), 25, rng), names[:-1])
 
 
 def _crabs(name: str, rng: np.random.Generator) -> Dataset:
-    """Sex (±1) from five measurements and the species; 20 of each sex and species to train on. [004 §5.2]"""
+    """Read sex (±1), five measurements and species; 20 of each sex and species to train on. [004 §5.2]"""
     with np.load(path(name)) as a:
         X, y, species, names = a["X"], a["sex"], a["species"], a["columns"]
     test = np.ones(len(y), dtype=bool)
@@ -185,7 +185,7 @@ def _crabs(name: str, rng: np.random.Generator) -> Dataset:
 
 
 def _sarcos(name: str, rng: np.random.Generator) -> Dataset:
-    """Positions, velocities, accelerations (21) to 7 torques; every fifth block of 128 rows is held out."""
+    """Read positions, velocities, accelerations (21) and 7 torques; every fifth block of 128 rows is test."""
     with np.load(path(name)) as a:
         X, Y = a["X"], a["Y"]
     names = [f"{what}{joint}" for what in ("position", "velocity", "acceleration") for joint in range(1, 8)]
@@ -193,14 +193,14 @@ def _sarcos(name: str, rng: np.random.Generator) -> Dataset:
 
 
 def _ascat(name: str, rng: np.random.Generator) -> Dataset:
-    """Ocean wind (u, v) in m/s at longitude and latitude; a random tenth is held out."""
+    """Read ocean wind (u, v) in m/s at longitude and latitude; a random tenth is held out."""
     with np.load(path(name)) as a:
         X, Y = a["lonlat"].astype(np.float64), np.column_stack([a["u"], a["v"]]).astype(np.float64)
     return _split(name, X, Y, _random_mask(len(X), len(X) // 10, rng), ("longitude", "latitude"))
 
 
 def _flights(name: str, rng: np.random.Generator) -> Dataset:
-    """Delays of three million flights, in minutes, from when, how far, whence, whither; 100,000 held out."""
+    """Read delays of three million flights, in minutes, by date, distance and airports; 100,000 held out."""
     pd = package("pandas")
     table = pd.read_parquet(path(name))
     where = pd.read_csv(path("airports"), usecols=["iata", "latitude", "longitude"]).set_index("iata")

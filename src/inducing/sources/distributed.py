@@ -1,14 +1,13 @@
-"""Functions that run on the workers of a Dask cluster: over the parts of a source, or over any items.
+"""Run functions on the workers of a Dask cluster: over the parts of a source, or over any items.
 
     with ig.distributed.cluster(workers=4) as client:             # or cluster("tcp://127.0.0.1:8786")
         source = ig.distributed.spread(ig.as_source("data/*.parquet", "y"), client)
         fit = ig.fit(kernel, basis, "vfe", noise, source)
 
-Parts stay with the workers, what changes from pass to pass goes there once, sums come back. Each part is the
-result of a task that reads it, so Dask makes parts again when the worker that held them dies: a lost worker
-costs time, not the result. Sums are added in the order of `sources.tree_sum` on the workers, whatever
-finishes first. A worker runs as many parts at once as it has threads, each on one thread, with a
-single-threaded BLAS.
+Parts stay with the workers; what changes between passes is sent once in each; sums come back. Each part is
+the result of a task that reads it, so Dask reads parts again when the worker that held them dies: a lost
+worker costs time, not the result. Sums are added on the workers in the order of `sources.tree_sum`, whatever
+finishes first. A worker runs as many parts at once as it has threads, each with a single-threaded BLAS.
 """
 
 import sys
@@ -30,7 +29,7 @@ from .source import FAN, Changed, Layout, Part, PartsDone, Pieces, Source, read_
 
 CONNECT_TIMEOUT = "10s"  # to reach a scheduler
 CALL_SECONDS = 5.0  # that an answer of the scheduler may take
-LOST_SECONDS = 8.0  # without scheduler or workers, after which nobody waits for them any longer
+LOST_SECONDS = 8.0  # to wait without scheduler or workers before an error
 
 
 @contextmanager
@@ -39,9 +38,9 @@ def cluster(
 ) -> Iterator[Any]:
     """Connect to the scheduler at `address`, or start worker processes here, which end with the block.
 
-    Local workers have `threads` threads each and are as many as there are cores for them, unless told; they
-    and the scheduler listen on 127.0.0.1 alone. Being new processes, they import the script that asks for
-    them: keep its work under `if __name__ == "__main__":`. With `dashboard` the address of Dask's own pages
+    Local workers have `threads` threads each; by default there are as many as the cores allow. They and the
+    scheduler listen on 127.0.0.1 alone. Being new processes, they import the script that starts them: keep
+    its work under `if __name__ == "__main__":`. With `dashboard` the address of Dask's own pages
     is printed (they need bokeh).
     """
     distributed = package("distributed")
@@ -65,11 +64,11 @@ def cluster(
 
 
 def spread(source: Source, client: Any = None, *, device: str | None = None) -> Source:
-    """Put a source on a cluster, each worker holding neighbouring parts; by default the current client's.
+    """Put a source on a client's cluster, by default the current one; each worker holds neighbouring parts.
 
-    Files and memory maps are read by the workers, who must see them under the same names. Arrays in memory
-    travel inside the tasks: the scheduler keeps a copy. `device` is the PyTorch device on which the workers
-    compute, such as "cuda".
+    The workers read files and memory maps themselves, and must see them under the same names. Arrays in
+    memory are sent inside the tasks: the scheduler keeps a copy. `device` is the PyTorch device on which the
+    workers compute, such as "cuda".
     """
     if isinstance(source, Changed):
         return replace(source, base=spread(source.base, client, device=device))
@@ -90,7 +89,7 @@ def spread(source: Source, client: Any = None, *, device: str | None = None) -> 
 
 def with_workers(source: Source) -> Source:
     """Put a source on the workers of the current client, if there is one."""
-    if "distributed" not in sys.modules:  # then nobody has made one
+    if "distributed" not in sys.modules:  # then there is no client
         return source
     try:
         client = package("distributed").get_client()
@@ -154,7 +153,7 @@ def current_client() -> Any:
 
 
 def sent(client: Any, *values: Any) -> Any:
-    """Send values to the workers, `Sealed`, as a task's result: unlike scattered data, Dask can redo it."""
+    """Send values to the workers as a task's result, which Dask, unlike scattered data, can make again."""
     with _large_graphs():
         return client.submit(_itself, Sealed(*values), pure=False)
 
@@ -180,7 +179,7 @@ def _on_worker(part: Part, call: Sealed, topic: str | None) -> Any:
 
 
 def results(client: Any, tasks: Iterable[Any]) -> Iterator[Any]:
-    """Yield what tasks give, in order, taking new ones as they finish: two for each thread are under way."""
+    """Yield the results of tasks, in order; two tasks for each thread of the cluster are taken ahead."""
     ahead = 2 * max(1, sum(client.nthreads().values()))
     waiting: deque[Any] = deque()
     for task in tasks:
@@ -192,8 +191,8 @@ def results(client: Any, tasks: Iterable[Any]) -> Iterator[Any]:
 
 
 def result(future: Any) -> Any:
-    """Wait for a future; raise ClusterError if its workers died, or if all of them or the scheduler are gone
-    and do not come back.
+    """Return a future's result; raise ClusterError if its workers died, or if the scheduler or all workers
+    are gone and do not come back.
     """
     seen = time.monotonic()
     while True:
@@ -212,7 +211,7 @@ def result(future: Any) -> Any:
 
 
 def _workers(client: Any) -> dict[str, int]:
-    """The threads of each worker; none where nobody answers."""
+    """Return the number of threads of each worker, {} if the scheduler does not answer."""
     try:
         answer = client.sync(client.scheduler.ncores, callback_timeout=CALL_SECONDS)
         return dict(answer) if client.status == "running" else {}
@@ -221,31 +220,30 @@ def _workers(client: Any) -> dict[str, int]:
 
 
 def _check_versions(client: Any) -> None:
-    """Raise if workers do not answer, or have another Python or Dask: nothing would be understood."""
+    """Raise if workers do not answer, or have another version of Python or Dask."""
     answers: list[dict[str, Any]] = []
     asking = threading.Thread(target=lambda: answers.append(client.get_versions()), daemon=True)
     asking.start()
     asking.join(timeout=2 * CALL_SECONDS)
     if not answers:
         raise ClusterError("the workers do not answer; look at their logs")
-    found = answers[0]
-    own = _versions(found["client"])
-    for address, versions in found["workers"].items():
+    own = _versions(answers[0]["client"])
+    for address, versions in answers[0]["workers"].items():
         if _versions(versions) != own:
             theirs = f"the worker {address} has Python and Dask {_versions(versions)}"
             raise ClusterError(f"{theirs}, but here are {own}; make them the same")
 
 
-def _versions(told: Any) -> tuple[str, str]:
-    """Python's version, its first two numbers, and Dask's."""
-    if not isinstance(told, dict):
+def _versions(answer: Any) -> tuple[str, str]:
+    """Return the first two numbers of Python's version, and Dask's version."""
+    if not isinstance(answer, dict):
         return "", ""
-    python, dask = told["host"]["python"], told["packages"]["distributed"]
+    python, dask = answer["host"]["python"], answer["packages"]["distributed"]
     return ".".join(str(python).split(".")[:2]), str(dask)
 
 
 def _places(client: Any, parts: int) -> list[str]:
-    """Choose a worker for each part: neighbours together, as many for each as it has threads for."""
+    """Choose a worker for each part: neighbours together, and parts in proportion to threads."""
     threads = _workers(client)
     if not threads:
         raise ClusterError("the cluster has no workers; start some, and call again")
@@ -255,12 +253,12 @@ def _places(client: Any, parts: int) -> list[str]:
 
 
 def _at(place: str) -> dict[str, Any]:
-    """Dask's keywords for a task that should run there, or anywhere once that worker is gone."""
+    """Return Dask's keywords for a task that should run on a worker, or anywhere once that is gone."""
     return {"workers": [place], "allow_other_workers": True}
 
 
 def _submitted(client: Any, index: int, piece: Any, layout: Layout, place: str) -> Any:
-    """Submit the reading of a part to that worker, and return its future."""
+    """Submit the task that reads a part on the worker `place`; return its future."""
     futures: list[Any] = []
     if isinstance(piece, DelayedPiece):
         futures = client.compute(list(piece.delayed), **_at(place))
@@ -284,17 +282,17 @@ def _large_graphs() -> Iterator[None]:
 
 @contextmanager
 def _counting(client: Any, report: PartsDone | None, parts: int) -> Iterator[str | None]:
-    """Open a topic on which the workers tell of parts that are done, and count them."""
+    """Open a topic on which the workers log parts that are done; call `report` with their count."""
     if report is None:
         yield None
         return
     topic, seen = f"inducing-{uuid4().hex}", set()
 
-    def heard(event: Any) -> None:
+    def count(event: Any) -> None:
         seen.add(event[1])
         report(len(seen), parts)
 
-    client.subscribe_topic(topic, heard)
+    client.subscribe_topic(topic, count)
     try:
         yield topic
     finally:

@@ -1,4 +1,4 @@
-"""`ColumnEncoder`: columns of a data frame as numbers, without scikit-learn; `TableEncoder` is with it."""
+"""`ColumnEncoder`: encode data frames as numbers, without scikit-learn; `TableEncoder` is made of it."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -12,14 +12,14 @@ from ..errors import ColumnError, InducingWarning, MissingValuesError, ModelFile
 from . import columns as col
 from .columns import Column, Contents, Values, listing, require_columns, require_unique, values_of
 
-MANY_LEVELS = 50  # of a category that have a feature of their own
-FEW_VALUES = 20  # different texts that are categories, however few the rows
+MANY_LEVELS = 50  # features of a category, by default
+FEW_VALUES = 20  # different texts that make a category however few the rows
 OPTIONS = "categories calendar kinds missing_values missing allow_unseen max_levels".split()
 
 
 @dataclass(eq=False, repr=False)
 class ColumnEncoder:
-    """Columns of a table as float64 features; `TableEncoder` says which become what, and its parameters."""
+    """Encoder of a table's columns as float64 features; `TableEncoder` documents it and its parameters."""
 
     categories: str = "one-hot"
     calendar: Sequence[str] | Mapping[str, Sequence[str]] = ()
@@ -30,35 +30,35 @@ class ColumnEncoder:
     max_levels: int = MANY_LEVELS
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Look at all columns of a table."""
+        """Decide what each column of a table becomes."""
         return self.settle(self.seen(X))
 
     def seen(self, X: Any) -> dict[str, Contents | str]:
-        """The contents of each column of some rows, or what is wrong with it; those of several parts of a
-        table can be added by `Contents.__add__`.
+        """Return the contents of each column of some rows, which + adds over parts of a table, or what is
+        wrong with it.
         """
         frame = as_frame(X)
-        found: dict[str, Contents | str] = {}
+        contents: dict[str, Contents | str] = {}
         for name in frame.columns:
             try:
                 values, kind = values_of(frame[name], self.marks), (self.kinds or {}).get(name, "")
                 levels = kind == "category" or not isinstance(kind, str)
-                found[name] = Contents.of(values.as_levels if levels else values)
+                contents[name] = Contents.of(values.as_levels if levels else values)
             except ColumnError as error:
-                found[name] = str(error)
-        return found
+                contents[name] = str(error)
+        return contents
 
     def settle(self, seen: Mapping[str, Contents | str], problems: Sequence[str] = ()) -> Self:
-        """Decide what each column becomes; raise if some cannot be used or there were problems before, and
-        say all of them.
+        """Decide what each column becomes; raise if columns cannot be used, with all problems in one message,
+        also those given.
         """
         self._check(list(seen))
         problems, columns = list(problems), []
-        for name, found in seen.items():
+        for name, contents in seen.items():
             try:
-                if isinstance(found, str):
-                    raise ColumnError(found)
-                columns.append(self._column(name, found))
+                if isinstance(contents, str):
+                    raise ColumnError(contents)
+                columns.append(self._column(name, contents))
             except ColumnError as error:
                 problems.append(f"column {name!r} {error}")
         require_none(problems)
@@ -72,13 +72,13 @@ class ColumnEncoder:
         return self._take(columns)
 
     def transform(self, X: Any) -> np.ndarray:
-        """The features of a table. (n, d)"""
+        """Return the features of a table. (n, d)"""
         self._require_fitted()
         frame = as_frame(X)
         return self.features(frame.columns, lambda name: values_of(frame[name], self.marks))
 
     def features(self, names: Sequence[str], values_by_name: Callable[[str], Values]) -> np.ndarray:
-        """The features of columns of these names, whose values a function gives. (n, d)"""
+        """Return the features of a table with these columns, whose values a function gives. (n, d)"""
         used = [column for column in self.columns_ if column.kind != "left out"]
         require_columns(names, [column.name for column in used])
         blocks, problems, gaps, as_level = [], [], {}, self.missing == "use"
@@ -95,7 +95,7 @@ class ColumnEncoder:
         return np.concatenate(blocks, axis=1)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """The names of the features: `height`, `colour=blue`, `when: weekday (sin)`."""
+        """Return the names of the features: `height`, `colour=blue`, `when: weekday (sin)`."""
         self._require_fitted()
         return np.array([name for column in self.columns_ for name in column.features], dtype=object)
 
@@ -106,27 +106,27 @@ class ColumnEncoder:
 
     @property
     def plain(self) -> bool:
-        """Whether all columns are numbers or booleans as they stand."""
+        """Whether all columns are numbers or booleans and their own features."""
         return all(column.kind in ("number", "boolean") and not column.origin for column in self.columns_)
 
     @property
     def category_levels(self) -> dict[int, int]:
-        """The features that number the levels of a category, and how many levels there are."""
+        """By the number of a feature that holds codes of a category, how many levels that has."""
         places = [column for column in self.columns_ for _ in column.features]
         return {i: len(column.levels) for i, column in enumerate(places) if column.codes}
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Each column, what it became, and a note."""
+        """Return for each column its name, what it became, and a note."""
         return [(column.name, column.became, column.note) for column in self.columns_]
 
     def summary(self) -> str:
-        """A small table of what each column became."""
+        """Write a small table of what each column became."""
         rows = [("column", "becomes", ""), *self.rows()]
         wide = [max(len(row[i]) for row in rows) for i in (0, 1)]
         return "\n".join(f"{a:<{wide[0]}}  {b:<{wide[1]}}  {c}".rstrip() for a, b, c in rows)
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dictionary of strings, numbers and lists, for a model file."""
+        """Return a plain dictionary of strings, numbers and lists, for a model file."""
         options = {name: getattr(self, name) for name in OPTIONS}
         options |= {"missing_values": list(self.marks), "kinds": dict(self.kinds or {}) or None}
         calendar = self.calendar
@@ -135,7 +135,7 @@ class ColumnEncoder:
 
     @classmethod
     def from_json(cls, plain: Any) -> Self:
-        """The encoder of such a dictionary; raise if it is none."""
+        """Make the encoder from the dictionary of `to_json`; raise if it is none."""
         try:
             options = plain["options"]
             if not isinstance(options["missing_values"], list):
@@ -156,7 +156,7 @@ class ColumnEncoder:
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Self:
-        """The encoder of columns that are known to hold numbers, which looks at none."""
+        """Make the encoder of columns that are known to hold numbers, without looking at them."""
         return cls()._take([Column(str(name), "number") for name in names])
 
     def set_params(self, **options: Any) -> Self:
@@ -191,11 +191,11 @@ class ColumnEncoder:
             require_one_of("calendar", part, col.CALENDAR)
         for name, kind in (self.kinds or {}).items():
             require_one_of(f"kinds[{name!r}]", kind if isinstance(kind, str) else "category", col.KINDS)
-        asked = [*(self.kinds or ()), *(self.calendar if isinstance(self.calendar, Mapping) else ())]
-        require_columns(names, asked)
+        named = [*(self.kinds or ()), *(self.calendar if isinstance(self.calendar, Mapping) else ())]
+        require_columns(names, named)
 
     def _column(self, name: str, seen: Contents) -> Column:
-        """The encoding of a column; raise if it cannot be used."""
+        """Choose the encoding of a column; raise if it cannot be used."""
         kind, note = (self.kinds or {}).get(name), ""
         if kind is not None and not isinstance(kind, str):
             kind, seen = "ordered", replace(seen, order=tuple(map(col.as_text, kind)))
@@ -239,7 +239,7 @@ class ColumnEncoder:
 
 
 def _ordered(column: Column, seen: Contents) -> Column:
-    """The encoding of ordered categories; raise if there is no order, or levels outside of it."""
+    """Choose the encoding of ordered categories; raise if there is no order, or it lacks a level."""
     lacking = sorted(set(seen.counts) - set(seen.order))
     if not seen.order or seen.what not in ("text", "nothing") or len(set(seen.order)) < len(seen.order):
         raise ColumnError("must hold text, and its levels must be given, each once, lowest first")
@@ -249,7 +249,7 @@ def _ordered(column: Column, seen: Contents) -> Column:
 
 
 def guessed(seen: Contents) -> tuple[str, str]:
-    """The kind of a column, and a note; raise if it is numbers or dates but for a few strange values."""
+    """Guess a column's kind, with a note; raise if most of its texts, but not all, are numbers or dates."""
     if seen.what == "nothing":
         return "left out", "it holds no values"
     if seen.what != "text":
@@ -284,8 +284,13 @@ def guessed(seen: Contents) -> tuple[str, str]:
 
 
 def as_frame(X: Any) -> Any:
-    """A data frame as narwhals has it, its columns named by strings; raise if it is none."""
-    nw, frame = package("narwhals"), _wrapped(X)
+    """Return a data frame as narwhals', its columns named by strings; raise if it is none."""
+    nw = package("narwhals")
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        require_unique([str(name) for name in X.columns], "the table")
+        raise
     if not isinstance(frame, nw.DataFrame):
         if not hasattr(X, "__arrow_c_stream__"):
             if not hasattr(X, "__dataframe__"):
@@ -300,23 +305,13 @@ def as_frame(X: Any) -> Any:
 
 
 def is_frame(X: Any) -> bool:
-    """Whether this is a data frame that `as_frame` takes, and no array."""
-    streamed = hasattr(X, "columns") and hasattr(X, "__arrow_c_stream__")  # and no column alone
+    """Return whether X is a data frame that `as_frame` takes, and no array."""
+    streamed = hasattr(X, "columns") and hasattr(X, "__arrow_c_stream__")  # not a single column
     return streamed or hasattr(X, "__dataframe__")
 
 
-def _wrapped(X: Any) -> Any:
-    """X as narwhals has it, where it knows its kind; raise if two columns have one name."""
-    nw = package("narwhals")
-    try:
-        return nw.from_native(X, eager_only=True, pass_through=True)
-    except nw.exceptions.DuplicateError:
-        require_unique([str(name) for name in X.columns], "the table")
-        raise
-
-
 def require_none(problems: Sequence[str]) -> None:
-    """Raise if there are problems with columns, with all of them in one sentence."""
+    """Raise if there are problems with columns, with all of them in one message."""
     if problems:
         many = f"{len(problems)} columns cannot be used: " if len(problems) > 1 else ""
         text = many + "; ".join(problems)
@@ -324,13 +319,13 @@ def require_none(problems: Sequence[str]) -> None:
 
 
 def gaps_of(X: Any, marks: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """A mask of the gaps of each column of a table. (n,) of bool each"""
+    """Return a mask of the gaps of each column of a table. (n,) of bool each"""
     frame = as_frame(X)
     return {name: values_of(frame[name], marks).missing for name in frame.columns}
 
 
 def require_complete(gaps: Mapping[str, np.ndarray], advice: str) -> None:
-    """Raise if there are gaps, counted by row and column; `advice` says what to do about them."""
+    """Raise if there are gaps, with their counts by row and column; `advice` says what to do about them."""
     incomplete = np.any(list(gaps.values()), axis=0)
     if np.any(incomplete):
         where = [f"{name} ({gap.sum()})" for name, gap in gaps.items() if gap.any()]
@@ -341,8 +336,8 @@ def require_complete(gaps: Mapping[str, np.ndarray], advice: str) -> None:
 
 
 def settle_target(name: str, seen: Contents | str, task: str | None) -> str:
-    """The kind of a target: "number", or a kind of label where the task is classification or it holds no
-    numbers; raise if it cannot be one.
+    """Return the kind of a target: "number", or a kind of label if the task is classification, or None and
+    the column holds no numbers; raise if it cannot be a target.
     """
     if isinstance(seen, str):
         raise ColumnError(f"column {name!r} {seen}")

@@ -10,12 +10,12 @@ from ..errors import EmptyDataError
 from ..model.kernels.distances import MIDDLE_ROWS
 from .source import Part, Source
 
-MOST_SPREADS = 1e6  # times the median distance from the median, up to which rows set the units
+MOST_SPREADS = 1e6  # a row further from the median, in median distances, does not set the units
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Moments of some columns; + joins those of different rows. [Chan et al. 1983]"""
+    """Moments of some columns; + adds those of other rows. [Chan et al. 1983]"""
 
     n: int
     mean: np.ndarray  # (q,)
@@ -44,30 +44,31 @@ class Columns:
         return self.scatter / max(self.n, 1)
 
     def center_and_scale(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation; a constant column has its own value and its size. (q,) each"""
+        """Return mean and standard deviation; of a constant column its value c, and |c| or 1. (q,) each"""
         constant = self.low == self.high
         mean = np.where(constant, self.low, self.mean)
         return mean, _or_size(constant, mean, np.sqrt(self.variance))
 
 
 def center_and_scale(A: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation of the columns of A; constant ones as in `Columns`. (q,) each
+    """Return weighted mean and standard deviation of the columns of A; constant ones as in `Columns`. (q,)
+    each
 
-    Rows that lie a million times as far out as most, such as fill values, do not count: in their units all
-    others would be one point.
+    Rows a million times as far out as most, such as fill values, do not count: in their units all others
+    would be one point.
     """
     near = together(A)
     A, weights = A[near], weights[near]
     constant = np.ptp(A, axis=0) == 0
     mean = np.where(constant, A[0], np.average(A, axis=0, weights=weights))
-    largest = np.max(np.abs(A - mean), axis=0)  # squares of tiny or huge numbers are no floats, of ratios are
+    largest = np.max(np.abs(A - mean), axis=0)  # squares of ratios neither overflow nor vanish
     largest[constant] = 1.0
     scale = largest * np.sqrt(np.average(((A - mean) / largest) ** 2, axis=0, weights=weights))
     return mean, _or_size(constant, mean, scale)
 
 
 def together(A: np.ndarray) -> np.ndarray | slice:
-    """The rows that lie no more than MOST_SPREADS times as far out as most, in every column."""
+    """Return the rows that are no more than MOST_SPREADS times as far out as most, in every column."""
     some = A[:: max(1, len(A) // MIDDLE_ROWS)]
     centre = np.median(some, axis=0)
     spread = np.median(np.abs(some - centre), axis=0)
@@ -76,7 +77,7 @@ def together(A: np.ndarray) -> np.ndarray | slice:
 
 
 def _or_size(constant: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """The scale of each column; its size, or one, where it is constant."""
+    """Return the scale of each column, |mean| or 1 where it is constant."""
     return np.where(constant, np.where(mean == 0, 1.0, np.abs(mean)), scale)
 
 
@@ -105,8 +106,8 @@ def of_part(part: Part) -> Moments:
 
 
 def known_columns(source: Source) -> tuple[Columns, list[Columns], list[Columns]]:
-    """The moments of what is known of each column of X and of Y, gaps left out, in one pass; before them
-    those of a column that is 1 for a row with gaps in X.
+    """Compute the moments of each column of X and of Y without its gaps, in one pass; first those of a column
+    that is 1 for a row with gaps in X, else 0.
     """
     incomplete, *columns = source.total(_known)
     return incomplete, columns[: source.n_features], columns[source.n_features :]
@@ -114,9 +115,9 @@ def known_columns(source: Source) -> tuple[Columns, list[Columns], list[Columns]
 
 def _known(part: Part) -> np.ndarray:
     known = [np.isnan(part.X).any(axis=1).astype(float), *part.X.T, *targets(part).T]
-    found = np.empty(len(known), dtype=object)
-    found[:] = [Columns.of(a[~np.isnan(a), None]) for a in known]
-    return found
+    columns = np.empty(len(known), dtype=object)  # an array, so that + adds them one by one
+    columns[:] = [Columns.of(a[~np.isnan(a), None]) for a in known]
+    return columns
 
 
 def targets(part: Part) -> np.ndarray:

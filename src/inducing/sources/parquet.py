@@ -1,4 +1,4 @@
-"""Parquet and CSV files as a source: a part is a row group, its columns found by name and encoded."""
+"""Parquet and CSV files as a source: each row group is a part, its columns found by name and encoded."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from .tables import SUFFIXES, kind_of, spooled
 if TYPE_CHECKING:
     from .table_encoder import TableEncoder
 
-MOST_NAMES = 1_000_000  # in a folder and those in it, beyond which it is no table
+MOST_NAMES = 1_000_000  # of files and folders in a folder; one with more is no table
 MOST_PARTS = 1_000_000
 
 
 @dataclass(frozen=True)
 class TableReader:
-    """A function from a data frame to X and y: it knows the inputs, their encoding, and the targets."""
+    """A function that makes X and y of a data frame, with the encoder of the inputs and the targets."""
 
     encoder: TableEncoder
     targets: tuple[Column, ...]
     one_output: bool
-    drop_missing: bool = False  # leave out rows without a target; without an input, too, unless gaps are used
+    drop_missing: bool = False  # leave out rows without a target, or without an input unless gaps are used
 
     @staticmethod
     def of(
@@ -43,8 +43,8 @@ class TableReader:
         drop_missing: bool = False,
         labels: tuple[str, ...] | None = None,
     ) -> TableReader:
-        """Make the reader of a table of these columns; the inputs are `columns`, or all but the targets, and
-        numbers where there is no encoder. A target with labels becomes their numbers.
+        """Make the reader of a table with columns `names`. Without an encoder the inputs are numbers:
+        `columns`, or all but the targets y. With `labels` a target becomes their numbers.
         """
         from .table_encoder import TableEncoder
 
@@ -93,11 +93,11 @@ class TableReader:
 
 @dataclass(frozen=True)
 class ParquetPiece:
-    """A row group of a file."""
+    """A row group of a parquet file."""
 
     path: str
     group: int
-    alone: bool  # it is the file's only one
+    alone: bool  # whether it is the file's only one
     rows: int
     reader: TableReader
 
@@ -110,7 +110,7 @@ class ParquetPiece:
         return None if self.reader.drop_missing else self.rows
 
     def table(self, columns: Sequence[str] | None = None) -> Any:
-        """The rows as an arrow table with the columns named, or with all."""
+        """Read the rows as an Arrow table with these columns, by default all."""
         pq = package("pyarrow.parquet")
         names = None if columns is None else list(columns)
         with pq.ParquetFile(self.path) as file:
@@ -121,14 +121,14 @@ class ParquetPiece:
 
 
 def is_paths(data: Any) -> bool:
-    """Whether data name files: a path, a glob, or a list of paths."""
+    """Return whether data name files: a path, a glob, or a list of paths."""
     if isinstance(data, list | tuple):
         return len(data) > 0 and all(isinstance(item, str | Path) for item in data)
     return isinstance(data, str | Path)
 
 
 def parquet_files(data: Any) -> list[str]:
-    """List the files of a folder (and the folders in it), a glob, a file or a list, ordered by name."""
+    """List the files that a folder (with its subfolders), a glob, a file or a list stands for, by name."""
     if isinstance(data, list | tuple):
         return [file for item in data for file in parquet_files(item)]
     path = Path(data)
@@ -142,7 +142,7 @@ def parquet_files(data: Any) -> list[str]:
 
 
 def _inside(folder: Path) -> list[str]:
-    """List the parquet files in a folder and the folders in it, ordered by name; links are not followed."""
+    """List the parquet files in a folder and its subfolders, ordered by name; links are not followed."""
     files, looked = [], 0
     for place, _, names in os.walk(folder):
         looked += 1 + len(names)
@@ -156,7 +156,7 @@ def _inside(folder: Path) -> list[str]:
 def from_parquet(
     data: Any, y: str | Sequence[str] | None = None, columns: Sequence[str] | None = None
 ) -> Pieces:
-    """Make a source with a part for each row group of the files, which must all have the columns."""
+    """Make a source with a part for each row group of files that all have the columns asked for."""
     names_given = isinstance(y, list | tuple) and all(isinstance(name, str) for name in y)
     if not (y is None or isinstance(y, str) or names_given):
         raise ParameterError(f"y must name target column(s) of parquet files, but is a {type(y).__name__}")
@@ -175,9 +175,9 @@ def from_parquet(
 def table_files(
     data: Any, missing: Sequence[str] = (), needed: Sequence[str] = ()
 ) -> tuple[Pieces, set[str]]:
-    """The rows of a folder, glob, list or file, all columns as inputs; and which surely are plain numbers. A
-    CSV file is parsed once, into a temporary file; its fields that are one of `missing` are gaps. The first
-    file that lacks a column that is `needed` ends it.
+    """Return a source of a folder, glob, list or file with all columns as inputs, and the names of those that
+    hold plain numbers. A CSV file is parsed once, into a temporary file; its fields that are one of `missing`
+    are gaps. Raise at the first file that lacks a column of `needed`.
     """
     pa = package("pyarrow")
     pq = package("pyarrow.parquet")
@@ -208,14 +208,14 @@ def table_files(
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether a column of this Arrow type holds numbers that a float has exactly."""
+    """Return whether floats hold all numbers of an Arrow type exactly."""
     types = package("pyarrow.types")
     small = types.is_integer(kind) and kind.bit_width < 64
     return small or types.is_floating(kind) or types.is_boolean(kind)
 
 
 def require_in_files(files: Pieces, columns: Sequence[str]) -> None:
-    """Raise if a file lacks one of these columns."""
+    """Raise if one of the files lacks one of these columns."""
     pq = package("pyarrow.parquet")
     before = ""
     for index, piece in enumerate(files.pieces):
@@ -226,7 +226,7 @@ def require_in_files(files: Pieces, columns: Sequence[str]) -> None:
 
 
 def _require(index: int, path: str, names: Sequence[str], columns: Sequence[str]) -> None:
-    """Raise if the file of a part lacks one of these columns."""
+    """Raise if a file with columns `names`, which begins with part `index`, lacks one of `columns`."""
     lacking = [name for name in columns if name not in names]
     if lacking:
         have = ", ".join(repr(str(name)) for name in names)
@@ -241,14 +241,14 @@ def reading(
     drop_missing: bool = False,
     labels: tuple[str, ...] | None = None,
 ) -> Pieces:
-    """The same rows with the inputs of an encoder, and targets; one with labels becomes their numbers."""
+    """Return the source with an encoder's inputs and the targets y; `labels` become their numbers."""
     reader = TableReader.of((), y, None, encoder=encoder, drop_missing=drop_missing, labels=labels)
     pieces = tuple(replace(piece, reader=reader) for piece in files.pieces)  # type: ignore[type-var]
     return replace(files, layout=reader.layout, pieces=pieces)
 
 
 def survey_of(files: Pieces, encoder: TableEncoder, columns: Sequence[str]) -> dict[str, Contents | str]:
-    """The contents of columns of files, or what is wrong with them, in one pass."""
+    """Return the contents of columns of files, or what is wrong with them, in one pass."""
     total: dict[str, Contents | str] = dict.fromkeys(columns, Contents())
     for piece in files.pieces:
         for name, seen in encoder.seen(piece.table(columns)).items():  # type: ignore[attr-defined]

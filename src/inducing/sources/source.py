@@ -1,9 +1,9 @@
-"""`Source`: rows in parts that someone else holds, in memory, on disk or on a cluster, and can be read twice.
+"""`Source`: rows in parts, in memory, on disk or on a cluster, that can be read again and again.
 
 A source has two verbs. `map(function, *args)` gives function(part, *args) for every part, in order; `total`
-gives their sum, added in a fixed tree whatever finishes first. All that is computed from data larger than
-memory is written with these two, so it runs on one core, on all, or on a cluster. `arrays.as_source` makes a
-source of what people have. Every part is checked when it is read, and an error says which part and which row.
+gives their sum, added in a fixed tree whatever finishes first. All code for data larger than memory is
+written with these two, so it runs on one core, on all, or on a cluster. `arrays.as_source` makes a source of
+arrays, files and Dask collections. Every part is checked when it is read; an error names its part and row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..numerics.arrays import FILLED, as_columns, as_floats
 CACHE_BYTES = 1 << 30  # what `Source.cached` may keep in memory
 FAN = 8  # neighbours that `tree_sum` adds at each level
 
-PartsDone = Callable[[int, int | None], None]  # called with the parts done and the parts in all
+PartsDone = Callable[[int, int | None], None]  # called with the number of parts done and of all parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Layout:
 
 
 class Source(ABC):
-    """Rows in parts. `n_parts` and `n_rows` are None where nobody knows before the first pass."""
+    """Rows in parts; `n_parts` and `n_rows` are None where they are unknown before the first pass."""
 
     layout: Layout
     n_parts: int | None
@@ -100,19 +100,19 @@ class Source(ABC):
         return tree_sum(self.map(function, *args))
 
     def watched(self, report: PartsDone | None) -> Source:
-        """Return the same source, which calls report(parts done, parts in all) as a pass goes on."""
+        """Return the same source, which calls report(parts done, all parts) during a pass."""
         return replace(self, report=report)  # type: ignore[type-var]
 
     def changed(self, change: Callable[[Part], Part], layout: Layout | None = None) -> Source:
-        """Return the source of change(part); the change is made anew in each pass, where the part is."""
+        """Return the source of change(part), which runs in each pass, in the process that holds the part."""
         return Changed(self, change, self.layout if layout is None else layout)
 
     def cached(self, budget: int = CACHE_BYTES) -> Source:
-        """Return the source that keeps the parts it has read, as far as they fit the budget in bytes."""
+        """Return a source that keeps the parts it has read, up to `budget` bytes."""
         return self
 
     def with_gaps(self) -> Source:
-        """Return the source that takes NaN for a gap instead of refusing it."""
+        """Return a source that takes NaN for a gap instead of refusing it."""
         return replace(self, layout=replace(self.layout, gaps=True))  # type: ignore[type-var]
 
     def without_targets(self) -> Source:
@@ -120,7 +120,7 @@ class Source(ABC):
 
 
 def tree_sum(items: Iterable[Any]) -> Any:
-    """Add eight neighbours from the left, then eight of their sums, and so on, holding 8 log₈ n items."""
+    """Add eight neighbours from the left, then eight of their sums, and so on; at most 8 log₈ n are held."""
     levels: list[list[Any]] = []
     for item in items:
         at = 0
@@ -133,7 +133,7 @@ def tree_sum(items: Iterable[Any]) -> Any:
             item, levels[at], at = sum_from_left(levels[at]), [], at + 1
     if not levels:
         raise EmptyDataError("the source has no parts; at least one is needed")
-    rest: list[Any] = []  # the sum of what is left over below a level
+    rest: list[Any] = []  # the sum of the items left over below a level
     for level in levels:
         rest = [sum_from_left([*level, *rest])] if level or rest else []
     return rest[0]
@@ -148,7 +148,7 @@ def sum_from_left(items: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Changed(Source):
-    """A source seen through a change of its parts."""
+    """A source whose parts are those of another, changed by a function."""
 
     base: Source
     change: Callable[[Part], Part]
@@ -191,7 +191,7 @@ def _inputs(part: Part) -> Part:
 
 @dataclass(frozen=True)
 class Kept:
-    """A change that keeps a random share of each part's rows, or the others: the same rows in every pass."""
+    """A change that keeps a random share of each part's rows, or the others; the same in every pass."""
 
     share: float
     seed: int
@@ -209,14 +209,14 @@ def row_keys(part: Part, seed: int) -> np.ndarray:
 
 
 def split(source: Source, share: float, seed: int = 0) -> tuple[Source, Source]:
-    """Return the source without a random share of its rows, and these rows as another source."""
+    """Split a source into one without a random share of its rows, and one of these rows."""
     if not 0.0 < share < 1.0:
         raise ParameterError(f"the share to hold out must lie in (0, 1), but is {share}")
     return source.changed(Kept(share, seed, inside=False)), source.changed(Kept(share, seed, inside=True))
 
 
 class Piece(Protocol):
-    """The place of a part; `load` reads X (c, d), and y (c,) or (c, p) or None, not yet checked."""
+    """The place of a part; `read` gives X (c, d), and y (c,) or (c, p) or None, not yet checked."""
 
     @property
     def where(self) -> str: ...
@@ -229,7 +229,7 @@ class Piece(Protocol):
 
 def read_part(index: int, piece: Piece, layout: Layout) -> Part:
     """Read a piece and check it; an error says which part it was."""
-    where = part_name(index, piece.where)
+    where = f"part {index} ({piece.where})" if piece.where else f"part {index}"
     try:
         X, y = piece.read()
     except InducingError as error:
@@ -237,10 +237,6 @@ def read_part(index: int, piece: Piece, layout: Layout) -> Part:
     except (ValueError, TypeError, KeyError, OSError) as error:
         raise ColumnError(f"{where} could not be read: {first_line(error)}") from error
     return checked_part(index, X, y, where, layout)
-
-
-def part_name(index: int, where: str) -> str:
-    return f"part {index} ({where})" if where else f"part {index}"
 
 
 def first_line(error: Exception) -> str:
@@ -281,14 +277,14 @@ def _require_finite(a: np.ndarray, where: str, name: Callable[[int], str], gaps:
 
 @dataclass(frozen=True, eq=False)
 class Pieces(Source):
-    """Parts that are read one after the other in this process; each may use all cores."""
+    """A source whose parts are read one after the other in this process; each may use all cores."""
 
     layout: Layout
     pieces: tuple[Piece, ...]
     report: PartsDone | None = None
-    budget: int = 0  # bytes to keep
+    budget: int = 0  # bytes that may be kept
     kept: dict[int, Part] = field(default_factory=dict)
-    spool: Any = None  # a temporary folder that the pieces are in
+    spool: Any = None  # the temporary folder of the pieces, which lives as long as they do
 
     @property
     def n_parts(self) -> int:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""`TableEncoder`: columns of a data frame as numbers, for estimators and scikit-learn's pipelines."""
+"""`TableEncoder`: encode data frames as numbers, for estimators and scikit-learn's pipelines."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from .encoding import ColumnEncoder
 
 
 class TableEncoder(TransformerMixin, BaseEstimator, ColumnEncoder):
-    """Columns of a table as float64 features: pandas, Polars, Arrow and all that narwhals reads.
+    """Encoder of a table's columns as float64 features; pandas, Polars, Arrow and all that narwhals reads.
 
     | a column of | becomes |
     |---|---|
@@ -21,25 +21,23 @@ class TableEncoder(TransformerMixin, BaseEstimator, ColumnEncoder):
     | text, categories | a 0/1 feature for each level, or one column of their numbers |
     | text that hardly repeats; nothing at all | left out, with a warning |
 
-    Columns are found by name: the table to transform may have them in any order, and more besides. Units are
-    kept, so a date means the same in any unit, and another kind of value than `fit` saw is refused. All that
-    is wrong with a table is said at once.
+    Columns are found by name: the table to transform may have them in any order, and others. Dates mean the
+    same in any unit, and a column with another kind of value than `fit` saw is refused. One error names all
+    that is wrong with a table.
 
     Parameters
     ----------
     categories : "one-hot", or "codes": whole numbers from 0 on, in the order of the sorted levels, for
-        `kernels.Category`; a level not seen is the number after the last.
-    calendar : parts of dates that become features, too, each as sine and cosine: "time of day", "weekday",
-        "day of year"; for all columns of dates, or by column in a dictionary. Zoned dates have those of
-        their zone.
-    kinds : what columns are to be, whatever they look like: {"zip": "category"}; one of "number", "boolean",
+        `kernels.Category`; an unseen level has the number after the last.
+    calendar : parts of dates that become features too, each as sine and cosine: "time of day", "weekday",
+        "day of year"; for all columns of dates, or by column in a dictionary; in the dates' own time zone.
+    kinds : the kinds of columns that should not be guessed: {"zip": "category"}; one of "number", "boolean",
         "time", "duration", "category", "left out"; or the levels of ordered categories, lowest first.
-    missing_values : texts or numbers that mean a gap, such as "?", "NA" or -999. Empty text always does.
+    missing_values : texts or numbers that mean a gap, such as "?", "NA" or -999; empty text always does.
     missing : "use" gives NaN for a gap, and makes it a level of a category; "refuse" raises; "drop" gives NaN
-        for categories as well, for whoever leaves these rows out.
-    allow_unseen : whether a level that `fit` did not see is none of those known, or an error.
-    max_levels : how many levels of a category have a 0/1 feature of their own, the most frequent; the others
-        share one.
+        for categories too, so that the caller can leave these rows out.
+    allow_unseen : whether a level that `fit` did not see is taken as none of those known, or an error.
+    max_levels : the largest number of 0/1 features of a category; the rarest levels share the last one.
 
     Attributes
     ----------
@@ -47,5 +45,5 @@ class TableEncoder(TransformerMixin, BaseEstimator, ColumnEncoder):
     """
 
     def transform(self, X: Any) -> np.ndarray:
-        """The features of a table. (n, d)"""
+        """Return the features of a table; here, so that scikit-learn's `set_output` finds it. (n, d)"""
         return ColumnEncoder.transform(self, X)

@@ -1,8 +1,8 @@
 """Tables as files: CSV and TSV, compressed or not, and parquet, read and written whole or in parts.
 
-All CSV files are read by Arrow's streaming reader, a block at a time: what a column holds is guessed from the
+CSV files are read by Arrow's streaming reader, a block at a time: it guesses the type of a column from the
 first block, and where a later one holds something else reading starts again with a wider type. Text stays
-as it is; what it means says `encoding`. pyarrow and pandas are imported when a table is touched, not before.
+text until `encoding` decides what it means. pyarrow and pandas are imported only when a table is read.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 SEPARATORS = {"csv": ",", "tsv": "\t"}
 SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet"}
-COMPRESSIONS = (".gz", ".bz2", ".zst")  # that a CSV file's name may end in
-MANY_ROWS = 200_000  # a file of more is read in parts
+COMPRESSIONS = (".gz", ".bz2", ".zst")  # a CSV file's name may end in one of these
+MANY_ROWS = 200_000  # a file with more is read in parts
 PART_LINES = 1 << 17  # rows of a part of a CSV file
 BLOCK = 1 << 24  # bytes that are parsed at a time
-FEW_BYTES = 1 << 20  # of a file that is read sooner than pyarrow is imported
+FEW_BYTES = 1 << 20  # a smaller file is read sooner than pyarrow is imported
 WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 DECIMAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d{1,2})?", re.ASCII)
 
 
 def kind_of(path: Path) -> str:
-    """The kind of table file that a suffix means: csv, tsv or parquet."""
+    """Return the kind of table that a file's suffix means: csv, tsv or parquet."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     packed = len(suffixes) > 1 and suffixes[-1] in COMPRESSIONS
     kind = SUFFIXES.get(suffixes[-2] if packed else suffixes[-1] if suffixes else "")
@@ -66,7 +66,7 @@ def read(path: Path, missing: Sequence[str] = ()) -> DataFrame:
 
 
 def numbers(path: Path) -> dict[str, list[Any]] | None:
-    """The columns of a small text file of plain numbers, read without pyarrow as it would; None of others."""
+    """Read a small text file of plain numbers without pyarrow, but with its result; None for other files."""
     separator = plain_separator(path)
     if separator is None or not path.is_file() or path.stat().st_size > FEW_BYTES:
         return None
@@ -74,15 +74,15 @@ def numbers(path: Path) -> dict[str, list[Any]] | None:
         text = path.read_bytes().decode().replace("\r\n", "\n").removesuffix("\n")
         header, *lines = text.split("\n")
         names, columns = header.split(separator), zip(*(line.split(separator) for line in lines), strict=True)
-        found = dict(zip(names, map(_as_numbers, columns), strict=True))
+        table = dict(zip(names, map(_as_numbers, columns), strict=True))
     except ValueError:
         return None
-    strange = any(mark in header for mark in '"\r\ufeff\0') or len(found) < len(names) or "" in names
-    return None if strange else found
+    strange = any(mark in header for mark in '"\r\ufeff\0') or len(table) < len(names) or "" in names
+    return None if strange else table
 
 
 def _as_numbers(texts: Sequence[str]) -> list[Any]:
-    """Texts as whole numbers where all are, else as floats; raise ValueError if some may mean more."""
+    """Parse texts as whole numbers if all are, else as floats; raise ValueError if one may be neither."""
     if all(map(WHOLE.fullmatch, texts)):
         return list(map(int, texts))
     if not all(map(DECIMAL.fullmatch, texts)) or not any(set(text) & set(".eE") for text in texts):
@@ -91,15 +91,15 @@ def _as_numbers(texts: Sequence[str]) -> list[Any]:
 
 
 def plain_separator(path: Path) -> str | None:
-    """The separator of the columns of a text file, None where it is compressed or no text."""
+    """Return the separator of a text file's columns, or None if it is compressed or no text."""
     return None if packing(path) else SEPARATORS.get(kind_of(path))
 
 
 def parsed(path: Path, missing: Sequence[str], take: Callable[[Any, Iterator[Any]], Any]) -> Any:
-    """take(schema, Arrow's batches) of a CSV file; again where a column is wider than its first block was."""
+    """Return take(schema, batches) of a CSV file; start again if a later block needs a wider type."""
     pa = package("pyarrow")
     types: dict[str, Any] = {}
-    newlines = False  # inside of quotes, which cost time to look for
+    newlines = False  # whether to look for newlines in quotes, which takes time
     while True:
         schema = None
         try:
@@ -107,29 +107,29 @@ def parsed(path: Path, missing: Sequence[str], take: Callable[[Any, Iterator[Any
             schema = next(rows)
             return take(schema, rows)
         except UnreadError as error:
-            found = re.search(r"In CSV column #(\d+):", str(error))
-            if found is None and not newlines:
+            column = re.search(r"In CSV column #(\d+):", str(error))
+            if column is None and not newlines:
                 newlines = True
                 continue
-            if schema is None or found is None:
+            if schema is None or column is None:
                 if "Empty CSV" in str(error):
                     message = f"{str(path)!r} is empty: a table needs a header and at least one row."
                     raise EmptyDataError(message) from error
                 what = first_line(error) + ". Are commas between?" * ("Expected 1 columns" in str(error))
                 raise ColumnError(f"{str(path)!r} could not be read as csv: {what}") from error
-            field = schema.field(int(found[1]))
+            field = schema.field(int(column[1]))
             narrow = pa.types.is_integer(field.type) or pa.types.is_null(field.type)
             types[field.name] = pa.float64() if narrow else pa.string()
 
 
 class UnreadError(Exception):
-    """A file could not be read on."""
+    """Arrow could not read a CSV file, or not to its end."""
 
 
 def _schema_and_batches(
     path: Path, missing: Sequence[str], types: dict[str, Any], newlines: bool
 ) -> Iterator[Any]:
-    """The schema of a CSV file, then its batches that have rows; raise if none has."""
+    """Yield the schema of a CSV file, then its batches that have rows; raise if none has."""
     pa = package("pyarrow")
     csv = package("pyarrow.csv")
     gaps, rows = ["", *missing], 0
@@ -171,7 +171,7 @@ class Spool:
 
 
 def spooled(path: Path, missing: Sequence[str] = ()) -> Spool:
-    """A folder with the rows of a CSV file as parquet, parsed once."""
+    """Write the rows of a CSV file as parquet into a temporary folder, and return that."""
     pa = package("pyarrow")
     pq = package("pyarrow.parquet")
     folder = Spool()
@@ -189,7 +189,7 @@ def spooled(path: Path, missing: Sequence[str] = ()) -> Spool:
 
 
 def is_text(table: Path) -> bool:
-    """Whether a table is one CSV or TSV file; raise if it is no table, or not there."""
+    """Return whether a table is one CSV or TSV file; raise if it is no table, or not there."""
     if table.is_dir() or (not table.exists() and any(mark in str(table) for mark in "*?[")):
         return False
     kind = kind_of(table)
@@ -199,7 +199,7 @@ def is_text(table: Path) -> bool:
 
 
 def is_large(table: Path) -> bool:
-    """Whether a table is many files, or one with more than MANY_ROWS rows."""
+    """Return whether a table is many files, or one with more than MANY_ROWS rows."""
     if table.is_dir() or (not table.exists() and any(mark in str(table) for mark in "*?[")):
         return True
     pa = package("pyarrow")
@@ -229,5 +229,5 @@ def write(table: DataFrame, path: Path) -> None:
 
 
 def packing(path: Path) -> Any:
-    """pandas' name of the compression that a file's name asks for, or None."""
+    """Return pandas' name of the compression that a file's suffix means, or None."""
     return {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}.get(path.suffix.lower())
