@@ -491,3 +491,15 @@ def test_more_labels_judge_where_there_are_many(monkeypatch):
         monkeypatch.setattr(classes, "ONE_JUDGE_OF", judged)
         ig.SparseGPClassifier(n_inducing=4, max_iter=1, random_state=0).fit(X, X[:, 0] > 0)
         assert sizes.pop() == expected and not sizes
+
+
+def test_files_of_tables_with_text_columns_are_predicted_as_the_table_is(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.standard_normal(200), "c": rng.choice(["a", "b"], 200)})
+    labels = (frame["x"] + (frame["c"] == "a") > 0.3).astype(float)
+    for i in range(2):
+        frame.assign(label=labels)[100 * i : 100 * (i + 1)].to_parquet(tmp_path / f"{i}.parquet")
+    model = ig.SparseGPClassifier(n_inducing=10, max_iter=10, random_state=0).fit(tmp_path, "label")
+    p = model.predict_proba(tmp_path)
+    np.testing.assert_allclose(p, model.predict_proba(frame), atol=1e-12)
+    assert np.mean((p[:, 1] > 0.5) == labels) > 0.95

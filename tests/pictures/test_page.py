@@ -263,3 +263,13 @@ def test_what_needs_its_rows_says_so(tmp_path):
     model = ig.SparseGPRegressor(approximation="neighbours", optimize=None, n_inducing=5).fit(X, y)
     with pytest.raises(ig.errors.ParameterError, match="needs its data at every query"):
         model.explain(tmp_path / "page.html")
+
+
+def test_kernels_of_categories_are_refused_by_name(tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 4, 60), rng.standard_normal(60)])
+    model = ig.SparseGPRegressor(categorical=[0], n_inducing=8, max_iter=2, random_state=0)
+    with pytest.raises(
+        ig.errors.ParameterError, match="can be compiled, exported or explained, not Category"
+    ):
+        model.fit(X, X.sum(axis=1)).explain(tmp_path / "page.html")
