@@ -148,7 +148,7 @@ class Adaptation:
         return seen
 
     def _quiet_rows(self) -> int:
-        """The number of rows before the next one at which a discount or a beat is due."""
+        """Count the rows before the next one at which a discount or a beat is due."""
         rows = min(float(np.min(np.ceil(self._periods - self.since))) - 1.0, MOST_QUIET)
         return int(min(rows, BEAT - self.beat - 1) if self._acts else rows)
 

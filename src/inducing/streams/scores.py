@@ -40,7 +40,7 @@ class RunningRegression:
         self.mean += float(np.sum(z)) / max(self.targets, 1)
 
     def values(self) -> dict[str, float]:
-        """The metrics by name; none before the first prediction."""
+        """Return the metrics by name, none before the first prediction."""
         if not self.rows:
             return {}
         sums = Scores(self.rows, self.squared, self.squared_trivial, self.loss, self.loss_trivial)
@@ -64,7 +64,7 @@ class RunningClassification:
         self.loss -= float(np.sum(np.log(np.maximum(p[rows][truth], 1e-300))))
 
     def values(self) -> dict[str, float]:
-        """The metrics by name; none before the first prediction."""
+        """Return the metrics by name, none before the first prediction."""
         return {"error": self.wrong / self.rows, "log loss": self.loss / self.rows} if self.rows else {}
 
 
