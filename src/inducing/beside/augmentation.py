@@ -1,4 +1,4 @@
-"""Augmentation: the query's own f* joins the basis, one query at a time or all together. [003 §8.1]"""
+"""Augmentation: add f* of a query to the basis, one query at a time or all together. [003 §8.1]"""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,31 +15,30 @@ from ..numerics.arrays import Array, namespace, zeros_like_rows
 from ..numerics.workers import row_slices
 from .nystrom import check_gaussian, corrections, query_chunks, sums_over_rows, terms
 
-SPACE = 1 << 23  # numbers in the matrices B of the queries looked at together
+SPACE = 1 << 23  # the most numbers in the matrices B of the queries of a chunk
 
 
 @dataclass(frozen=True, eq=False)
 class Augmented(Corrected):
-    """A row of the table with f* among its inducing variables, for each query on its own.
+    """A predictor for a row of the table with f* among its inducing variables, for each query on its own.
 
-    With f* in the basis nothing of R_** is left, so test conditionals no longer differ: SoR, DTC and VFE
-    become one method [003 Remark 12], FITC and FIC another, PITC and PIC a third. The new whitened feature of
-    row i is R_i*/√ρ, ρ = R_**. With G = ΦD̃⁻¹R_f*, S = R_*fD̃⁻¹R_f*, E = R_*fD̃⁻¹(y - Φᵀw), a = LB⁻¹φ_*, h =
-    LB⁻¹G, elimination in the bordered B gives
+    With f* in the basis R_** becomes 0, so test conditionals no longer differ: SoR, DTC and VFE become one
+    method [003 Remark 12], FITC and FIC another, PITC and PIC a third. The new whitened feature of row i is
+    R_i*/√ρ, ρ = R_**. With G = ΦD̃⁻¹R_f*, S = R_*fD̃⁻¹R_f*, E = R_*fD̃⁻¹(y - Φᵀw), a = LB⁻¹φ_*, h = LB⁻¹G,
+    elimination in the bordered B gives
 
         mean = φ_*ᵀw + (ρ - aᵀh) E / (ρ + S - |h|²),   variance = |a|² + (ρ - aᵀh)² / (ρ + S - |h|²)
 
-    SoR, DTC and VFE have D̃ = Σ and cost O(nm) for each query. Rows that keep some of R have D̃ = D - a
+    SoR, DTC and VFE have D̃ = Σ and cost O(nm) for each query. The other rows of the table have D̃ = D - a
     R_f*R_*f/ρ inside their blocks, which changes B by rank one for each block: O(nm) for each query with
-    blocks of about m rows, and O(nm²) with single ones (FITC, PEP), less where a local kernel leaves most of
-    them as they were.
+    blocks of about m rows, O(nm²) with single rows (FITC, PEP), less if a local kernel changes few blocks.
     """
 
-    posterior: Posterior  # before augmentation, after which the evidence depends on the query
+    posterior: Posterior  # before augmentation; after it the evidence would depend on the query
     problem: Problem
 
     def predict(self, X: Any) -> Marginals:
-        """Mean and variance of each f(x), with only f(x) added to the basis: no query depends on another."""
+        """Return mean and variance of each f(x), adding f(x) alone to the basis: queries are independent."""
         X = queries_like(X, self.problem.X)
         post, P = self.posterior, self.problem
         mean, variance = post.mean(X), zeros_like_rows((X.shape[0],), X)
@@ -57,17 +56,18 @@ class Augmented(Corrected):
         return Marginals(mean, variance)
 
     def jointly(self, X: Any) -> Posterior:
-        """The row's posterior on the basis and all of X: queries depend on each other. [003 Definition 9]"""
+        """Return the posterior on the basis and all of X: queries depend on each other. [003 Definition 9]"""
         X = queries_like(X, self.problem.X)
         basis = union(self.kernel, self.basis, Points(X))[0]
         return posterior_of(replace(self.problem, basis=basis.on(X)))
 
     def covariance(self, X: Any) -> Array:
-        """Joint covariance of f(X) under `jointly`; in `predict` each query comes alone."""
+        """Return the joint covariance of f(X) under `jointly`; `predict` takes each query alone."""
         return self.jointly(X).covariance(X)
 
     def _conditioned(self, X: Array, Phi: Array) -> tuple[Array, Array]:
-        """share > 0: with τ = R_*bD⁻¹R_b*, q = ΦD⁻¹R_b*, f = ρ/(ρ - aτ) for each block b, or else each row,
+        """Return change of mean and variance for share a > 0. With τ = R_*bD⁻¹R_b*, q = ΦD⁻¹R_b*,
+        f = ρ/(ρ - aτ) for each block b, or else each row,
 
         G = Σ f q,   S = Σ f τ,   E = Σ f R_*bD⁻¹e,   B̃ = B + Σ (a f/ρ) q qᵀ,
         w̃ = w + B̃⁻¹ Σ (a f/ρ) q R_*bD⁻¹e
@@ -111,7 +111,7 @@ class Augmented(Corrected):
         return shift + correction, variance
 
     def _bordered(self, X: Array, Phi: Array, a: Array, h: Array, S: Array, E: Array) -> tuple[Array, Array]:
-        """Change of mean, and variance, by the class's formulas; a query in the basis's span adds nothing."""
+        """Return change of mean and variance by the class's formulas; a query in the span adds nothing."""
         xp = namespace(X)
         rho = self._residual(X, Phi)
         lead = rho - la.row_dots(a, h)
@@ -119,7 +119,7 @@ class Augmented(Corrected):
         return gain[:, None] * E, la.row_squares(a) + gain * lead
 
     def _residual(self, X: Array, Phi: Array) -> Array:
-        """ρ = R_** of each query, zero where it is rounding. (t,)"""
+        """Return ρ = R_** of each query, zero if it is only rounding. (t,)"""
         prior = self.kernel.diagonal(X)
         rho = prior - la.row_squares(Phi)
         return namespace(X).where(rho > SPAN * prior, rho, 0.0)
@@ -136,7 +136,7 @@ def condition(
     power: float | None = None,
     **options: Any,
 ) -> Augmented:
-    """Any row of the table by its name, augmented; "asor" is "sor". Arguments as for `inducing.condition`."""
+    """Augment a row of the table, by its name or "asor" for "sor". Arguments as for `inducing.condition`."""
     entry = approximation_of("sor" if approximation == "asor" else approximation, power)
     P = problem_of(kernel, basis, entry, noise, X, y, **options)
     if P.row.name in DENSE:

@@ -1,8 +1,8 @@
-"""Committees: an exact GP on each block of the data, and rules that join their predictions. [003 §7, §8]
+"""Committees: an exact GP on each block of the data, and rules that combine their predictions. [003 §7, §8]
 
 The Bayesian committee machine is PITC with the queries as its basis, so its predictions depend on which
-queries come together (transduction, [003 Definition 9]). The other rules combine what the experts say of each
-query on its own.
+queries come together (transduction, [003 Definition 9]). The other rules combine the experts' predictions of
+each query on its own.
 """
 
 from collections import deque
@@ -31,25 +31,23 @@ from ..numerics.workers import cores, row_slices, single_threaded_blas, using
 from ..sources.distributed import current_client, results, sent
 from .nystrom import check_gaussian
 
-EXPERT_ROWS = 512  # rows of an expert where the blocks are left to k-means
-LEAST_OF_PRIOR = 2.0**-48  # of the prior variance, the least that an expert leaves
-QUERIES_TOGETHER = 512  # queries that the BCM looks at together
+EXPERT_ROWS = 512  # rows of an expert if k-means makes the blocks
+LEAST_OF_PRIOR = 2.0**-48  # the least variance of an expert, as a share of the prior's
+QUERIES_TOGETHER = 512  # queries that the BCM takes together
 
 Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # like `map`
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule by which precisions of experts add up, in units of the prior's: Π = Σ β_b Π_b + (1 - Σ β_b), the
-    last term only where `corrected`.
-
-    `weight` gives β_b (t,) from an expert's Π_b (t,) and the number of experts.
+    """A rule that adds up the experts' precisions, in units of the prior's: Π = Σ β_b Π_b + (1 - Σ β_b), the
+    last term only if `corrected`.
     """
 
     name: str
-    weight: Callable[[Array, int], Array | float]
+    weight: Callable[[Array, int], Array | float]  # β_b (t,) from an expert's Π_b (t,), the number of experts
     corrected: bool = True
-    joint: bool = False  # on all queries of a chunk together
+    joint: bool = False  # for all queries of a chunk together
 
 
 def whole(precision: Array, experts: int) -> float:
@@ -61,20 +59,20 @@ def share(precision: Array, experts: int) -> float:
 
 
 def entropy_gain(precision: Array, experts: int) -> Array:
-    """½ log k(x, x)/σ_b²: what the expert learned about f(x), nothing where it has no data."""
+    """Return ½ log k(x, x)/σ_b²: how much the expert learned about f(x), 0 far from its data."""
     return 0.5 * namespace(precision).log(precision)
 
 
 BCM = Rule("bcm", whole, joint=True)  # [Tresp 2000]
 RBCM = Rule("rbcm", entropy_gain)  # [Deisenroth, Ng 2015]
 GPOE = Rule("gpoe", share)  # [Cao, Fleet 2014], with the weights that fall back to the prior
-POE = Rule("poe", whole, corrected=False)  # counts the prior once for each expert: too sure with many
+POE = Rule("poe", whole, corrected=False)  # counts the prior once for each expert, so many are overconfident
 
 RULES = {rule.name: rule for rule in (BCM, RBCM, GPOE, POE)}
 
 
 def as_mapper(mapper: Any) -> Mapper:
-    """Make a mapper: a function stays itself; a Dask client, or "dask" for the current one, uses workers."""
+    """Return a function as it is; make a mapper of a Dask client, or by "dask" of the current one."""
     if callable(mapper):
         return mapper
     if type(mapper).__module__.partition(".")[0] == "distributed":
@@ -85,12 +83,12 @@ def as_mapper(mapper: Any) -> Mapper:
 
 
 def suited(mapper: Mapper, like: Array) -> Mapper:
-    """The mapper for work on arrays like this one: a GPU needs no threads."""
+    """Return the mapper for work on arrays like this one: `map` on a GPU, which needs no threads."""
     return map if mapper is in_threads and not is_numpy(like) else mapper
 
 
 def in_threads(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-    """`map` on all cores, a few results ahead of whoever takes them. BLAS runs single-threaded meanwhile."""
+    """Map on all cores, a few results ahead of the caller, while BLAS runs single-threaded."""
     with single_threaded_blas(), ThreadPoolExecutor(cores()) as pool:
         ahead: deque[Future[Any]] = deque()
         for item in items:
@@ -103,7 +101,7 @@ def in_threads(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator
 
 @dataclass(frozen=True, eq=False)
 class OnWorkers:
-    """`map` by the workers of a Dask client, each call on one thread; function and items travel once."""
+    """A `map` by the workers of a Dask client, each call on one thread; function and items are sent once."""
 
     client: Any
     sent: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary, repr=False)
@@ -114,7 +112,8 @@ class OnWorkers:
         return results(self.client, tasks)
 
     def _place(self, item: Any) -> Any:
-        if getattr(type(item), "__weakrefoffset__", 0) == 0:  # a tuple, say: nothing tells when it is gone
+        """Send an item to the workers, unless it is there already."""
+        if getattr(type(item), "__weakrefoffset__", 0) == 0:  # a tuple, say, cannot be a weak key
             return sent(self.client, item)
         if item not in self.sent:
             self.sent[item] = sent(self.client, item)
@@ -130,8 +129,8 @@ def _answer(question: Any, item: Any) -> Any:
 class Committee:
     """Experts on disjoint blocks, each the exact posterior of its own data.
 
-    `mapper(function, experts)` is `map` in threads, or by the workers of a cluster: then every expert goes
-    there once, and queries and answers travel.
+    `mapper(function, experts)` is `map` in threads, or by the workers of a cluster, where each expert is sent
+    once.
     """
 
     experts: tuple[Posterior, ...]
@@ -142,7 +141,7 @@ class Committee:
 
     @property
     def log_evidence(self) -> float:
-        """Σ log p(y_b), by which experts that share hyperparameters are trained."""
+        """Σ log p(y_b), the objective for hyperparameters that all experts share."""
         return float(sum(expert.log_evidence or 0.0 for expert in self.experts))
 
     @property
@@ -151,11 +150,10 @@ class Committee:
 
     @property
     def basis(self) -> None:
-        """A committee has no basis; `on` makes the process on one."""
+        """None: a committee has no basis; `on` makes the process on one."""
 
     def on(self, basis: Basis) -> Posterior:
-        """The process whose blocks are independent given u: PITC's, and the BCM's if u = f(queries). [003 eq.
-        26]
+        """Return the process with blocks independent given u: PITC's, BCM's if u = f(queries). [003 eq. 26]
 
         With V_b = L_b⁻¹K_bu Luu⁻ᵀ, where L_b factors K_b + Σ_b, an expert's precision of Luu⁻¹u is
         (I - V_bᵀV_b)⁻¹ = I + V_bᵀ(I - V_bV_bᵀ)⁻¹V_b; the prior's I is counted once. [Tresp 2000]
@@ -171,7 +169,7 @@ class Committee:
         return Posterior(self.kernel, basis, L, w, A, m0, jitter=jitter, one_output=first.one_output)
 
     def predict(self, X: Any) -> Marginals:
-        """Mean and variance of each f(x). Under the BCM that depends on the other rows of its `chunk`."""
+        """Return mean and variance of each f(x); under the BCM they depend on the other rows of a `chunk`."""
         X = self._queries(X)
         first = self.experts[0]
         mean = zeros_like_rows((X.shape[0],) if first.one_output else (X.shape[0], first.w.shape[1]), X)
@@ -182,7 +180,7 @@ class Committee:
         return Marginals(mean, variance)
 
     def covariance(self, X: Any) -> Array:
-        """Joint covariance of f(X), all rows together: `predict` takes up to `chunk` of them."""
+        """Return the joint covariance of f(X), all rows together; `predict` takes `chunk` rows at a time."""
         X = self._queries(X)
         if not self.rule.joint:
             raise ConditionalError(f"{self.rule.name!r} takes each query alone, not jointly; use 'bcm'")
@@ -203,7 +201,7 @@ class Committee:
         return Marginals(first.with_prior_mean(X, mean / total[:, None]), self.kernel.diagonal(X) / total)
 
     def _ask(self, question: Callable[[Posterior], Any]) -> Iterable[Any]:
-        """Ask every expert; the answers come in the experts' order."""
+        """Apply a function to every expert; the results come in the experts' order."""
         return suited(self.mapper, self.experts[0].L)(question, self.experts)
 
     def _queries(self, X: Any) -> Array:
@@ -211,7 +209,7 @@ class Committee:
 
 
 def _opinion(expert: Posterior, basis: Basis, Linv: Array) -> tuple[Array, Array]:
-    """An expert's precision of Luu⁻¹u, and its precision times mean. (m, m), (m, p)"""
+    """Return an expert's precision of Luu⁻¹u beyond the prior's, and precision times mean. (m, m), (m, p)"""
     assert isinstance(expert.basis, Points)
     Phi = la.times_lower(la.contiguous(basis.cross(expert.kernel, expert.basis.Z)), Linv, transposed=True)
     V = la.contiguous(la.solve_lower(expert.L, Phi))  # (b, m)
@@ -221,16 +219,16 @@ def _opinion(expert: Posterior, basis: Basis, Linv: Array) -> tuple[Array, Array
 
 
 def _marginal_opinion(expert: Posterior, X: Array) -> tuple[Array, Array]:
-    """An expert's precision of each f(x) over the prior's (t,), and its mean less the prior's (t, p)."""
+    """Return an expert's precision of each f(x) over the prior's (t,), its mean less the prior's (t, p)."""
     assert isinstance(expert.basis, Points)
     V = la.solve_lower(expert.L, expert.kernel.covariances(expert.basis.Z, X))  # (b, t)
     xp, prior = namespace(V), expert.kernel.diagonal(X)
-    left = xp.maximum(prior - xp.sum(V * V, axis=0), LEAST_OF_PRIOR * prior)  # at a row without noise it is 0
+    left = xp.maximum(prior - xp.sum(V * V, axis=0), LEAST_OF_PRIOR * prior)  # 0 at a row without noise
     return prior / left, V.T @ expert.w
 
 
 def partition(X: Any, size: int = EXPERT_ROWS, rng: Any = 0) -> np.ndarray:
-    """Labels of blocks of about `size` rows, found by k-means. (n,)"""
+    """Label blocks of about `size` rows, found by k-means. (n,)"""
     X = to_numpy(as_inputs(X))
     if size < 1:
         raise ParameterError(f"a block must have at least one row, but size is {size}")
@@ -256,9 +254,9 @@ def condition(
     """Make a committee of the rule `approximation` with an expert for each label in `blocks`.
 
     Arguments as for `inducing.condition`; the basis is not used, and k-means finds blocks if none are given.
-    `chunk` is how many queries the BCM looks at together: with blocks of b rows its work for each is least at
-    about b. O(nb²) here, O(nb) for each query, memory O(nb). `mapper` is how experts are made and asked: a
-    function like `map`, a Dask client, or "dask" for the current one.
+    `chunk` is the number of queries that the BCM takes together: with blocks of b rows about b is fastest.
+    O(nb²) here, O(nb) for each query, memory O(nb). `mapper` makes and asks the experts: a function like
+    `map`, a Dask client, or "dask" for the current one.
     """
     if power is not None:
         raise ParameterError(f"power is only for 'pep', not for {approximation!r}")
@@ -267,7 +265,7 @@ def condition(
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     P = problem_of(kernel, basis, row, noise, X, y, **options)
     if chunk < 1:
-        raise ParameterError(f"chunk, the queries looked at together, must be at least 1, but is {chunk}")
+        raise ParameterError(f"chunk, the number of queries at a time, must be at least 1, but is {chunk}")
     check_gaussian(P, approximation)
     rows = as_blocks(partition(P.X), P.n) if P.blocks is None else P.blocks
     mapper, P = as_mapper(mapper), replace(P, labels=None, blocks=None)

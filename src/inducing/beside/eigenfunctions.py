@@ -2,8 +2,8 @@
 
     ∫ k(x, y) p(x) φ_i(x) dx = λ_i φ_i(y),   ∫ φ_i(x) φ_j(x) p(x) dx = δ_ij,   k(x, y) = Σ λ_i φ_i(x) φ_i(y)
 
-A draw of the process is f = Σ η_i φ_i with η_i ~ N(0, λ_i); n noisy values of f shrink each η_i by λ_i/(λ_i +
-σ²/n).
+A draw of the process is f = Σ η_i φ_i with η_i ~ N(0, λ_i); given n noisy values of f, the estimate of η_i
+shrinks by λ_i/(λ_i + σ²/n).
 """
 
 import math
@@ -31,18 +31,18 @@ class Eigenfunctions:
     vectors: np.ndarray  # (n, count), φ_i(x_k)
 
     def __call__(self, Y: Any) -> Array:
-        """φ_i at each row of Y, in the kind of Y. (t, count)"""
+        """Return φ_i at each row of Y, as an array of Y's library. (t, count)"""
         Y = as_queries(Y, self.X.shape[1])
         weighted = self.weights[:, None] * self.vectors / self.values
         return asarray_like(self.kernel.covariances(to_numpy(Y), self.X) @ weighted, Y)
 
 
 def eigenfunctions(kernel: Kernel, X: Any, count: int, *, weights: Any = None) -> Eigenfunctions:
-    """The first `count` eigenfunctions under the density that X was drawn from.
+    """Return the first `count` eigenfunctions under the density that X was drawn from.
 
-    The matrix eigenproblem of √w_j k(x_j, x_k) √w_k, the kernel p^½ k p^½ of [002] on the samples; with w =
-    1/n its eigenvalues are those of K over n. O(n²) memory on purpose and O(n³) time: some thousand samples
-    at most. With the nodes and `weights` of a quadrature rule in place of samples the answer is as exact as
+    They solve the eigenproblem of √w_j k(x_j, x_k) √w_k, the kernel p^½ k p^½ of [002] on the samples; with w
+    = 1/n the eigenvalues are those of K over n. O(n²) memory on purpose and O(n³) time: some thousand samples
+    at most. With the nodes and `weights` of a quadrature rule in place of samples the result is as exact as
     the rule. Each function's sign makes its largest value positive.
     """
     from scipy.linalg import eigh
@@ -69,7 +69,7 @@ def eigenfunctions(kernel: Kernel, X: Any, count: int, *, weights: Any = None) -
 
 
 def shrinkage(values: Any, noise: float, n: int) -> np.ndarray:
-    """λ/(λ + σ²/n): the share of each η_i that n values with noise variance σ² bring to light. [002]"""
+    """Return λ/(λ + σ²/n): the share of each η_i that n values with noise variance σ² recover. [002]"""
     if not 0.0 < noise < math.inf:
         raise ParameterError(f"noise is a variance and must be positive and finite, but is {noise:g}")
     if n < 1:

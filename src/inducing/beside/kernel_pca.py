@@ -1,10 +1,10 @@
 """Sparse kernel principal components: a Gaussian in feature space on few rows. [Tipping 2001b], [004 §3.7.1]
 
-With ψ(x) the feature vector of k(x, x') = ψ(x)ᵀψ(x'), n inputs are taken to be draws of N(0, σ²I + ΨWΨᵀ), W
-diagonal and not negative [004 eqs 2.38, 3.37]. Maximum likelihood in W is the search for relevance vectors
-once more: candidates are the ψ_i, each of the n targets is a ψ_j, all share the precisions 1/W, and inner
-products are the kernel's values. For given σ² most of W is zero. As σ² → 0 all inputs stay, W → I/n, and what
-is left is kernel PCA, without centring [004 eqs 3.33, 3.34].
+With ψ(x) the feature vector of k(x, x') = ψ(x)ᵀψ(x'), the n inputs are modelled as draws of N(0, σ²I +
+ΨWΨᵀ), W diagonal and not negative [004 eqs 2.38, 3.37]. Maximum likelihood in W is a search for relevance
+vectors: candidates are the ψ_i, each of the n targets is a ψ_j, all share the precisions 1/W, and inner
+products are the kernel's values. For given σ² most of W is zero. As σ² → 0 all inputs stay, W → I/n, and the
+result is kernel PCA without centring [004 eqs 3.33, 3.34].
 """
 
 import math
@@ -25,8 +25,8 @@ from .relevance_search import Search
 
 @dataclass(frozen=True, eq=False)
 class KernelPCA:
-    """Unit vectors e_i = ΨW^½u_i/√λ_i in feature space, with W^½KW^½u_i = λ_iu_i over the inputs that stayed:
-    the axes of the Gaussian, whose variance along e_i is σ² + λ_i. `pca(X)` are the coordinates ψ(x)ᵀe_i.
+    """The axes e_i of a Gaussian in feature space, whose variance along them is σ² + λ_i: unit vectors e_i =
+    ΨW^½u_i/√λ_i with W^½KW^½u_i = λ_iu_i over the m inputs that stayed. `pca(X)` gives coordinates ψ(x)ᵀe_i.
     """
 
     kernel: Kernel
@@ -43,7 +43,7 @@ class KernelPCA:
         return len(self.basis)
 
     def __call__(self, X: Any, count: int | None = None) -> Array:
-        """Coordinates of each row along the first `count` components, by default all. (t, count)"""
+        """Return each row's coordinates along the first `count` components, by default all. (t, count)"""
         queries = as_queries(X, self.basis.Z.shape[1])
         count = len(self) if count is None else count
         if not 0 <= count <= len(self):
@@ -55,10 +55,10 @@ class KernelPCA:
 def sparse_kernel_pca(
     kernel: Kernel, X: Any, noise: float, *, tolerance: float = 1e-6, max_iterations: int = 1000
 ) -> KernelPCA:
-    """The Gaussian of largest likelihood with this noise variance σ² in every direction of feature space.
+    """Fit the Gaussian of largest likelihood with noise variance σ² in every direction of feature space.
 
-    More noise, fewer inputs that stay. O(n²) for each that joins, O(m²n) for each step, memory O(mn); steps
-    end when none gains `tolerance`.
+    With more noise, fewer inputs stay. O(n²) for each that joins, O(m²n) for each step, memory O(mn); the
+    search ends when no step gains `tolerance`.
     """
     X = to_numpy(as_rows(X))
     if not 0.0 < noise < math.inf:
@@ -119,7 +119,7 @@ class _Features(Search):
         self._factorise()
 
     def _products(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """K_i and Σ_j K_ijK_j of all candidates. (M,) each"""
+        """Return K_i and Σ_j K_ijK_j of all candidates. (M,) each"""
         H = np.zeros(len(self.candidates))
         for s in self._rows():
             K = self.kernel.covariances(self.X[s], self.candidates)
@@ -127,7 +127,7 @@ class _Features(Search):
         return self.kernel.covariances(self.candidates[i : i + 1], self.candidates)[0], H
 
     def _scatter(self, Linv: np.ndarray) -> np.ndarray:
-        """The matrix Z of the class's formulas. (m, m)"""
+        """Return the matrix Z of the class's formulas. (m, m)"""
         return Linv @ self.H[:, self.active] @ Linv.T / self.noise**2
 
     def _alignment(self, Linv: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -137,6 +137,6 @@ class _Features(Search):
         return np.maximum(total, 0.0) / self.targets, np.sum(Linv * (Z @ Linv), axis=0) / self.targets
 
     def value(self) -> float:
-        """-½ n log|B| + ½ tr Z, the log likelihood less that of W = 0, which is infinite in feature space."""
+        """Return -½ n log|B| + ½ tr Z: the log likelihood less that of W = 0, as each is infinite."""
         Z = self._scatter(inverse_lower(self.LB) * self.D)
         return 0.5 * float(np.trace(Z)) - 0.5 * self.targets * float(log_det_from_factor(self.LB))

@@ -1,4 +1,4 @@
-"""Laplace's method under a row of the table: one Gaussian about the likeliest f. [003 §9]"""
+"""Laplace's method under a row of the table: a Gaussian about the most probable f. [003 §9]"""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from ..model.posterior import Posterior
 from ..numerics.arrays import Given, to_numpy
 from ..numerics.linalg import row_squares
 
-FLATTEST = 1e-10  # the least curvature of a row, relative to the steepest
+FLATTEST = 1e-10  # the least curvature of a row, relative to the largest
 
 
 def laplace(
@@ -29,11 +29,11 @@ def laplace(
     iterations: int = 100,
     tolerance: float = 1e-10,
 ) -> Posterior:
-    """The posterior about the mode of p(f|y) under the prior of a row of the table, by Newton's method.
+    """Return the posterior about the mode of p(f|y) under a row of the table, found by Newton's method.
 
-    With W = -∂² log p(y|f)/∂f² at the mode each row is an observation ỹ = f + W⁻¹ ∂log p/∂f of noise W⁻¹,
-    which "exact", "sor", "dtc" or "fitc" takes as any other. The evidence is that of these observations and
-    Σ log p(y|f) - log N(ỹ; f, W⁻¹). Steps are halved where log p(y, f) falls.
+    With W = -∂² log p(y|f)/∂f² at the mode each row acts as an observation ỹ = f + W⁻¹ ∂log p/∂f of noise
+    W⁻¹, which "exact", "sor", "dtc" or "fitc" takes as any other. The log evidence is that of these
+    observations plus Σ log p(y|f) - log N(ỹ; f, W⁻¹). A step that lowers log p(y, f) is halved.
     """
     if approximation not in ("exact", "sor", "dtc", "fitc") or not likelihood.log_concave:
         given = f"not {approximation!r} and {type(likelihood).__name__}"
@@ -44,7 +44,7 @@ def laplace(
     best, old = -np.inf, (f, a)
     for _ in range(iterations):
         value, slope, bend = (to_numpy(part) for part in likelihood.log_density_slopes(y, f))
-        height = float(np.sum(value) - 0.5 * a @ (f - m0))  # log p(y, f), but for a constant
+        height = float(np.sum(value) - 0.5 * a @ (f - m0))  # log p(y, f) up to a constant
         if height < best - 1e-12 * abs(best):
             f, a = (0.5 * (now + before) for now, before in zip((f, a), old, strict=True))
             continue
@@ -53,7 +53,7 @@ def laplace(
         post = model_of(problem_of(kernel, basis, approximation, 1.0 / W, X, target, mean=mean))
         assert isinstance(post, Posterior)
         new = to_numpy(post.mean(X))
-        if approximation == "fitc":  # what the basis leaves of f moves, too
+        if approximation == "fitc":  # the part of f that the basis does not explain moves, too
             R = kernel.diagonal(X) - row_squares(post.features(X))
             new = new + R / (R + 1.0 / W) * (target - new)
         if np.max(np.abs(new - f)) < tolerance * max(1.0, float(np.max(np.abs(f)))):

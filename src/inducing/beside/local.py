@@ -22,12 +22,12 @@ def neighbours(
     mean: Mean | None = None,
     weights: Any = None,
 ) -> NeighboursPredictor:
-    """The exact GP on the `size` training rows nearest to each query, in lengthscales if the kernel has them:
-    the row "neighbours" of the table on an empty basis, which would keep what is far, too.
+    """Make the exact GP on the `size` training rows nearest to each query, in lengthscales if the kernel has
+    them: the row "neighbours" of the table on an empty basis, so without a part for rows far away.
 
-    Where a screening effect operates (Matérn kernels of little noise, queries among the data) the rest of the
-    data add little [Stein 2002]. The price: O(size³) for each query, and a mean that jumps where neighbours
-    change. There is no evidence, since no two queries share a model.
+    With a screening effect (Matérn kernels of little noise, queries among the data) the other rows add little
+    [Stein 2002]. The price: O(size³) for each query, and a mean that jumps where neighbours change. There is
+    no evidence, since no two queries share a model.
     """
     P = problem_of(kernel, None, "exact", noise, X, y, mean=mean, weights=weights)
     check_gaussian(P, "local")

@@ -1,18 +1,18 @@
-"""Mixtures of Gaussian processes: rows that come from several functions, nobody says which. [004 §6.1]
+"""Mixtures of Gaussian processes: each row comes from one of several functions, unknown which. [004 §6.1]
 
-    found = ig.mixture(kernel, basis, 0.01, X, y, components=2)
-    found.predict(X)            # mean and variance of y under the mixture
-    found.log_density(X, y)     # of y at each row of X
-    found.modes(X)              # the values of y where that density has its maxima
+    model = ig.mixture(kernel, basis, 0.01, X, y, components=2)
+    model.predict(X)            # mean and variance of y under the mixture
+    model.log_density(X, y)     # of y at each row of X
+    model.modes(X)              # the values of y where that density has its maxima
 
 Row i has a hidden label z_i with probabilities π, and p(y_i | z_i = k) = p(y_i | f_k(x_i)). With q(f) q(z) in
 the place of the posterior the evidence has the lower bound
 
     F = Σ_k F_k(r_k) + Σ_ik r_ik (log π_k - log r_ik)
 
-where F_k(r_k) is VFE's bound of process k, whose row i counts r_ik times. EM climbs it: given r each process
-is one call of `condition`; given the processes r_ik ∝ π_k exp⟨log p(y_i|f_k(x_i))⟩. F has many maxima: EM
-starts from many places, and exp F is the relative weight of the solutions it ends in. [004 eq. 5.40]
+where F_k(r_k) is VFE's bound of process k, whose row i counts r_ik times. EM maximises F: given r, each
+process is one call of `condition`; given the processes, r_ik ∝ π_k exp⟨log p(y_i|f_k(x_i))⟩. F has many
+maxima: EM starts from many places, and exp F is the relative weight of the solutions found. [004 eq. 5.40]
 """
 
 import warnings
@@ -35,10 +35,10 @@ from ..model.posterior import Marginals, Posterior
 from ..model.problem import as_inputs
 from ..numerics.arrays import Seed, to_numpy
 
-LEAST_RESPONSIBILITY = 1e-10  # of a responsibility
-SAME_SOLUTION = 0.05  # solutions whose responsibilities differ by less, on average, are one
-MODE_STEP = 1e-9  # of a step in y, in units of the narrowest component: where a mode is found
-MEAN_SHIFTS = 500  # steps towards a mode
+LEAST_RESPONSIBILITY = 1e-10
+SAME_SOLUTION = 0.05  # solutions whose responsibilities differ by less, on average, count as one
+MODE_STEP = 1e-9  # a mode is found when steps in y are shorter, in units of the narrowest component
+MEAN_SHIFTS = 500  # the most steps towards a mode
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class ProcessMixture:
         return softmax(np.where(settled | ~np.any(settled), logs, -np.inf))
 
     def components(self) -> list[tuple[float, MixtureComponent]]:
-        """All processes with their weights, which sum to one."""
+        """Return all processes with their weights, which sum to one."""
         return [
             (float(weight) * part.share, part)
             for weight, solution in zip(self.weights, self.solutions, strict=True)
@@ -97,23 +97,23 @@ class ProcessMixture:
         ]
 
     def predict(self, X: Any) -> Marginals:
-        """Mean and variance of a new y at each row under the whole mixture. (n,) each"""
+        """Return mean and variance of a new y at each row under the whole mixture. (n,) each"""
         weights, means, variances = self._moments(X)
         mean = weights @ means
         return Marginals(mean, weights @ (variances + (means - mean) ** 2))
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
-        """The log density of y at each row. (n,)"""
+        """Return the log density of y at each row. (n,)"""
         terms = [np.log(w) + part.observations.at(X).log_density(y) for w, part in self.components()]
         return np.logaddexp.reduce(terms, axis=0)
 
     def modes(self, X: Any) -> list[np.ndarray]:
-        """The values of y where the density of each row has its maxima, the highest first.
+        """Return the values of y where the density of each row has its maxima, the highest first.
 
         Each component counts as a Gaussian with its mean and variance of y, which under Gaussian noise it is.
         """
         weights, means, variances = self._moments(X)
-        y = means.copy()  # from every centre uphill, by mean shift
+        y = means.copy()  # mean shift uphill from every centre
         for _ in range(MEAN_SHIFTS):
             logs = _log_terms(weights, means, variances, y)
             pull = np.exp(logs - logs.max(axis=1, keepdims=True)) / variances[None]
@@ -126,7 +126,7 @@ class ProcessMixture:
         return [_distinct(y[:, i], heights[:, i], near[i]) for i in range(y.shape[1])]
 
     def _moments(self, X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Weights (k,), and mean and variance of y under each component, (k, n) each."""
+        """Return weights (k,), and mean and variance of y under each component, (k, n) each."""
         X = as_inputs(X)
         weights, parts = zip(*self.components(), strict=True)
         each = [part.likelihood.predict(*part.observations.latent(X)) for part in parts]
@@ -148,12 +148,12 @@ def mixture(
     learn: int = 0,
     rng: Seed = None,
 ) -> ProcessMixture:
-    """The mixture of so many processes that explains the rows, by EM from so many starts.
+    """Fit a mixture of `components` processes to the rows, by EM from `starts` starts.
 
     kernel is one for all components or one for each; noise a variance or a `Likelihood`. A start gives every
-    component a few rows near each other, and what these say of the rest. EM ends when a round gains less than
-    `tolerance` nats a row, after `rounds` at most. With `learn` = t the best solution goes on: t times kernel
-    and noise of each component climb its part of the bound by `fit`, and EM follows.
+    component a few rows near each other, and responsibilities by its predictions of the rest. EM ends when a
+    round gains less than `tolerance` nats a row, after `rounds` at most. Then `fit` learns each component's
+    kernel and noise by its part of the best solution's bound, followed by EM, `learn` times.
     """
     kernels = list(kernel) if isinstance(kernel, Sequence) else [kernel] * components
     if components < 1 or starts < 1 or len(kernels) != components:
@@ -163,18 +163,18 @@ def mixture(
     X, y = to_numpy(as_inputs(X)), to_numpy(likelihood.check(y))
     models = [(k, basis, likelihood) for k in kernels]
     generator = np.random.default_rng(rng)
-    found: list[EMSolution] = []
+    solutions: list[EMSolution] = []
     for _ in range(starts if components > 1 else 1):
         start = _start(models, X, y, generator)
-        found = _with(found, _climb(models, X, y, start, rounds, tolerance))
+        solutions = _with(solutions, _climb(models, X, y, start, rounds, tolerance))
     for _ in range(learn):
-        best = found[0]
+        best = solutions[0]
         models = [_learned(m, X, y, r) for m, r in zip(models, best.responsibilities.T, strict=True)]
-        found = [_climb(models, X, y, best.responsibilities, rounds, tolerance)]
-    if not found[0].converged:
+        solutions = [_climb(models, X, y, best.responsibilities, rounds, tolerance)]
+    if not solutions[0].converged:
         message = f"EM gained more than {tolerance:g} nats a row in its last round of {rounds}; raise rounds"
         warnings.warn(message, IterationWarning, stacklevel=2)
-    return ProcessMixture(tuple(found))
+    return ProcessMixture(tuple(solutions))
 
 
 ComponentModel = tuple[Kernel, Basis, Likelihood]
@@ -188,7 +188,7 @@ def _climb(
     rounds: int,
     tolerance: float,
 ) -> EMSolution:
-    """EM from responsibilities r (n, k)."""
+    """Run EM from responsibilities r (n, k)."""
     last, converged = -np.inf, False
     for _ in range(rounds):
         r = np.maximum(r, LEAST_RESPONSIBILITY)
@@ -218,7 +218,7 @@ def _process(
 def _start(
     models: Sequence[ComponentModel], X: np.ndarray, y: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Responsibilities by processes that have seen a few rows each, which are near each other. (n, k)"""
+    """Return responsibilities by processes that have seen a few near rows each. (n, k)"""
     columns = []
     for kernel, basis, noise in models:
         centre = X[rng.integers(len(X))]
@@ -230,7 +230,7 @@ def _start(
 
 
 def _expected(likelihood: Likelihood, post: Posterior, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """⟨log p(y|f)⟩ of each row. (n,)"""
+    """Return ⟨log p(y|f)⟩ of each row. (n,)"""
     return to_numpy(likelihood.expected_log(y, *Observations(likelihood, (post,)).latent(X)))
 
 
@@ -240,27 +240,28 @@ def _learned(model: ComponentModel, X: np.ndarray, y: np.ndarray, weights: np.nd
     return best.kernel, best.basis, best.noise if isinstance(best.noise, Likelihood) else Gaussian(best.noise)
 
 
-def _with(found: list[EMSolution], new: EMSolution) -> list[EMSolution]:
-    """The distinct solutions and one more, converged and heaviest first; components may be in any order."""
-    for i, old in enumerate(found):
+def _with(solutions: list[EMSolution], new: EMSolution) -> list[EMSolution]:
+    """Merge a solution into the distinct ones, up to the order of components; converged, heavy ones first."""
+    for i, old in enumerate(solutions):
         apart = np.abs(old.responsibilities[:, :, None] - new.responsibilities[:, None, :]).mean(axis=0)
         if apart[linear_sum_assignment(apart)].mean() < SAME_SOLUTION:
             keep = max(old, new, key=lambda s: (s.converged, s.log_weight))
-            found = [*found[:i], replace(keep, starts=old.starts + new.starts), *found[i + 1 :]]
+            merged = replace(keep, starts=old.starts + new.starts)
+            solutions = [*solutions[:i], merged, *solutions[i + 1 :]]
             break
     else:
-        found = [*found, new]
-    return sorted(found, key=lambda s: (not s.converged, -s.log_weight))
+        solutions = [*solutions, new]
+    return sorted(solutions, key=lambda s: (not s.converged, -s.log_weight))
 
 
 def _log_terms(weights: np.ndarray, means: np.ndarray, variances: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """log of each Gaussian term of a mixture at y (s, n). (s, k, n)"""
+    """Return the log of each Gaussian term of a mixture at y (s, n). (s, k, n)"""
     e = y[:, None] - means[None]
     return np.log(weights)[:, None] - 0.5 * (np.log(2.0 * np.pi * variances) + e * e / variances)
 
 
 def _distinct(y: np.ndarray, heights: np.ndarray, near: float) -> np.ndarray:
-    """Maxima that differ by more than `near`, the highest first."""
+    """Return the maxima that differ by more than `near`, the highest first."""
     kept: list[float] = []
     for i in np.argsort(-heights, kind="stable"):
         if all(abs(y[i] - other) > near for other in kept):

@@ -1,14 +1,14 @@
 """Kernel machines on few Gaussian basis functions of any centre and width. [000 §1, §3, §6]
 
-The function is f = Σ_j c_j u_j + b, with Gaussians u_j in the space of an RBF kernel, and what is minimised
-is a loss on the data plus the squared norm of f in that space, cᵀ Kuu c [000 Lemma 3.1]. In whitened features
-φ(x) = Luu⁻¹u(x) that is |w|², so any solver of the linear problem serves. By the envelope theorem the
-minimum's derivative in the centres and widths is that at fixed c:
+The function is f = Σ_j c_j u_j + b, with Gaussians u_j in the space of an RBF kernel. It minimises a loss on
+the data plus the squared norm of f in that space, cᵀ Kuu c [000 Lemma 3.1]. In whitened features φ(x) =
+Luu⁻¹u(x) that norm is |w|², so any solver of the linear problem serves. By the envelope theorem the minimum's
+derivative in the centres and widths is that at fixed c:
 
     dJ/dKfu = (dJ/df) cᵀ      dJ/dKuu = penalty · c cᵀ
 
-which the basis carries on to its parameters for L-BFGS. The kernel is held: the minimum says nothing about
-which one to use.
+which the basis turns into slopes of its parameters for L-BFGS. The kernel is held, since the minimum cannot
+tell which one to use.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from ..numerics import linalg as la
 from ..numerics.workers import blas_for, chunk_rows, row_slices
 
 INTERCEPT = 10.0  # LinearSVC penalises b like the weight of a constant feature, ½ (b / 10)² here
-LBFGS_TOLERANCE = 1e-9  # of L-BFGS, for one iteration's relative gain
+LBFGS_TOLERANCE = 1e-9  # L-BFGS ends when an iteration's relative gain is less
 
 
 class Minimum(NamedTuple):
@@ -45,7 +45,7 @@ RiskSolver = Callable[[np.ndarray, np.ndarray, np.ndarray], Minimum]  # of Φᵀ
 
 
 def ridge(alpha: float) -> RiskSolver:
-    """The solver of ridge regression: least Σ weight (y - f)² + alpha |w|², without b."""
+    """Return the solver of ridge regression: least Σ weight (y - f)² + alpha |w|², without b."""
 
     def solve(Phi: np.ndarray, T: np.ndarray, weights: np.ndarray) -> Minimum:
         root = np.sqrt(weights)[:, None]
@@ -60,13 +60,13 @@ def ridge(alpha: float) -> RiskSolver:
 
 
 def hinge(C: float) -> RiskSolver:
-    """The solver of scikit-learn's SVC: least ½|w|² + C Σ weight max(0, 1 - y f) for columns of y = ±1."""
+    """Return a solver by scikit-learn's SVC: least ½|w|² + C Σ weight max(0, 1 - y f), columns of y = ±1."""
 
     def solve(Phi: np.ndarray, T: np.ndarray, weights: np.ndarray) -> Minimum:
         machines = [SVC(C=C, kernel="linear", tol=1e-5, cache_size=500).fit(Phi, t, weights) for t in T.T]
         slope = np.zeros(T.shape)
         for column, machine in zip(slope.T, machines, strict=True):
-            # on the margin any slope in [-C y, 0] would do: the dual's does
+            # on the margin any slope in [-C y, 0] is valid; the dual gives one
             column[machine.support_] = -machine.dual_coef_[0]
         w, b = _coefficients(machines)
         loss = C * np.sum(weights[:, None] * np.maximum(0.0, 1.0 - T * (Phi @ w + b)))
@@ -76,7 +76,7 @@ def hinge(C: float) -> RiskSolver:
 
 
 def squared_hinge(C: float) -> RiskSolver:
-    """The solver of scikit-learn's LinearSVC: least ½(|w|² + b²/100) + C Σ weight max(0, 1 - y f)²."""
+    """Return a solver by scikit-learn's LinearSVC: least ½(|w|² + b²/100) + C Σ weight max(0, 1 - y f)²."""
 
     def solve(Phi: np.ndarray, T: np.ndarray, weights: np.ndarray) -> Minimum:
         options = {"C": C, "dual": False, "tol": 1e-8, "max_iter": 10_000, "intercept_scaling": INTERCEPT}
@@ -90,7 +90,7 @@ def squared_hinge(C: float) -> RiskSolver:
 
 
 def _coefficients(machines: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """w (m, q) and b (q,) of scikit-learn's machines, one a column."""
+    """Return w (m, q) and b (q,) of scikit-learn's machines, one for each column."""
     return np.column_stack([s.coef_[0] for s in machines]), np.array([s.intercept_[0] for s in machines])
 
 
@@ -109,14 +109,14 @@ class Risk:
     jitter: float
 
     def minimum(self, basis: Basis) -> tuple[Minimum, np.ndarray, np.ndarray]:
-        """The best function, its coefficients c = Luu⁻ᵀw (m, q), and Kfu (n, m)."""
+        """Return the best function, its coefficients c = Luu⁻ᵀw (m, q), and Kfu (n, m)."""
         Kfu = basis.cross(self.kernel, self.X)
         Linv = la.inverse_lower(la.cholesky(la.jittered(basis.gram(self.kernel), self.jitter)))
         best = self.solver(la.times_lower(Kfu.copy(), Linv, transposed=True), self.T, self.weights)
         return best, Linv.T @ best.w, Kfu
 
     def value_and_gradient(self, basis: Basis) -> tuple[float, dict[str, np.ndarray]]:
-        """The minimum, and its derivative in the parameters of the basis."""
+        """Return the minimum, and its derivative in the parameters of the basis."""
         best, c, Kfu = self.minimum(basis)
         _, cross = basis.cross_pullback(self.kernel, self.X, best.slope @ c.T, Kfu)
         _, own = basis.gram_pullback(self.kernel, best.penalty * (c @ c.T))
@@ -150,7 +150,7 @@ class _Descent:
 def learn(
     risk: Risk, basis: Basis, max_iter: int, trace: Callable[[Basis, float], None] | None = None
 ) -> tuple[Basis, int]:
-    """The basis of least risk that L-BFGS finds, and its iterations; trace sees each best basis and risk."""
+    """Return the basis of least risk by L-BFGS, and its iterations; trace gets each best basis and risk."""
     if max_iter < 1:
         return basis, 0
     descent = _Descent(risk, basis)
@@ -177,7 +177,7 @@ class Machine:
     n_iterations: int
 
     def values(self, X: np.ndarray) -> np.ndarray:
-        """f at each row. (n, q)"""
+        """Return f at each row. (n, q)"""
         chunks = row_slices(len(X), chunk_rows(len(X), len(self.c), X))
         return np.concatenate([self.basis.cross(self.kernel, X[s]) @ self.c for s in chunks]) + self.b
 
@@ -185,8 +185,8 @@ class Machine:
 def machine(
     risk: Risk, n_basis: int, *, multiscale: bool = True, max_iter: int = 100, rng: Any = None
 ) -> Machine:
-    """The function of least risk on n_basis Gaussians, from k-means centres: widths are free only after half
-    of the iterations, since else worse optima are found. [000 §5]
+    """Learn the function of least risk on n_basis Gaussians, from k-means centres. Widths are learned only in
+    the second half of the iterations, since that finds better optima. [000 §5]
     """
     kernel, scales = risk.kernel, risk.kernel.scales(risk.X)
     start = Points(scales * selection.kmeans(risk.X / scales, n_basis, rng, risk.weights))

@@ -1,11 +1,11 @@
 """The Nyström method of prediction, and sums over the data that augmentation uses, too. [003 §8.1, §10.1]
 
-Both correct a posterior by R_f* = K_f* - ΦᵀΦ_*, what the basis leaves between the data and some queries. With
-v = D⁻¹R_f* and e = y - Φᵀw the corrections are sums over rows,
+Both correct a posterior by R_f* = K_f* - ΦᵀΦ_*, the covariance of data and queries that the basis does not
+explain. With v = D⁻¹R_f* and e = y - Φᵀw the corrections are sums over rows,
 
     G = Φv    S = R_*f v    E = vᵀe
 
-at O(nm) for each query, once Φ is made again for each call; memory O(chunk (m + t)).
+at O(nm) for each query; Φ is computed again in each call; memory O(chunk (m + t)).
 """
 
 from collections.abc import Callable
@@ -26,17 +26,17 @@ from ..numerics.workers import chunk_rows, row_slices, run_over
 
 
 class Terms(NamedTuple):
-    """The terms of one chunk of rows, or one block, beside t queries."""
+    """The terms of the sums from one chunk of rows, or one block, for t queries."""
 
     Phi: Array  # (c, m)
     R: Array  # (c, t)
     V: Array  # (c, t), D⁻¹R with the rows' weights
-    E: Array  # (c, p), what the posterior mean leaves of y
-    weight: Array | float  # (c,): what the rows count; 1 in a block, whose D has it
+    E: Array  # (c, p), y less the posterior mean
+    weight: Array | float  # (c,), of the rows; 1 in a block, whose D includes them
 
 
 def terms(post: Posterior, P: Problem, X: Array, Phi_X: Array, rows: Any) -> Terms:
-    """The terms of some rows of P, a slice or one of its blocks, beside queries X with features Phi_X."""
+    """Return the terms of some rows of P, a slice or one of its blocks, for queries X with features Phi_X."""
     Xr = P.X[rows]
     Phi = post.features(Xr)
     R = P.kernel.covariances(Xr, X) - Phi @ Phi_X.T
@@ -73,21 +73,21 @@ def corrections(
 def sums_over_rows(
     post: Posterior, P: Problem, start: Callable[[], list[Array]], step: Callable[[list[Array], Any], None]
 ) -> list[Array]:
-    """Run `step` over chunks of rows, or blocks, on all cores; workers' own sums add up in a fixed order."""
+    """Run `step` over chunks of rows, or blocks, on all cores, and add its sums in a fixed order."""
     tasks: list[Any] = P.blocks or row_slices(P.n, chunk_rows(P.n, len(post), P.X))
-    _ = post.features(P.X[:1])  # what the threads share is made before they ask
+    _ = post.features(P.X[:1])  # computes what the threads share before they start
     parts = run_over(tasks, start, step, parallel=is_numpy(P.X) and P.n * max(len(post), 1) >= SMALL)
     return [sum(rest, first) for first, *rest in zip(*parts, strict=True)]
 
 
 def query_chunks(t: int, m: int) -> list[slice]:
-    """Slices of as many queries as there are basis functions: making Φ again costs no more than using it."""
+    """Slice queries into chunks of m or more, so that computing Φ for each costs no more than using it."""
     return row_slices(t, max(256, m))
 
 
 @dataclass(frozen=True, eq=False)
 class Nystrom(Corrected):
-    """The Nyström predictor: K_ff replaced by Q_ff, everything else exact. [003 eqs 31, 32]
+    """The Nyström predictor, with Q_ff in place of K_ff and everything else exact. [003 eqs 31, 32]
 
         mean = K_*f (Q_ff + Σ)⁻¹ y,   covariance = K_** - K_*f (Q_ff + Σ)⁻¹ K_f*
 
@@ -95,15 +95,15 @@ class Nystrom(Corrected):
 
         covariance = R_** + (a - h)ᵀ(a - h) - R_*fΣ⁻¹R_f*
 
-    which nothing keeps positive. Negative variances are returned as computed, with a NegativeVarianceWarning
-    that counts them.
+    which may be negative. Negative variances are returned as computed, with a NegativeVarianceWarning that
+    counts them.
     """
 
-    posterior: Posterior  # DTC's, whose Q_ff + Σ is the covariance of y here, too
+    posterior: Posterior  # DTC's, which has the same covariance Q_ff + Σ of y
     problem: Problem
 
     def predict(self, X: Any) -> Marginals:
-        """Mean and variance of each f(x). O(n) and O(nm) per row."""
+        """Return mean and variance of each f(x). O(n) and O(nm) for each query."""
         X = queries_like(X, self.problem.X)
         mean, variance = self.posterior.mean(X), zeros_like_rows((X.shape[0],), X)
         for s in query_chunks(X.shape[0], len(self.posterior)):
@@ -116,7 +116,7 @@ class Nystrom(Corrected):
         return Marginals(mean, variance)
 
     def covariance(self, X: Any) -> Array:
-        """The matrix of eq. 32 for all of f(X), which need not be positive semi-definite."""
+        """Return the matrix of eq. 32 for all of f(X), which may be indefinite."""
         X = queries_like(X, self.problem.X)
         Phi = self.posterior.features(X)
         G, S, _ = corrections(self.posterior, self.problem, X, Phi, joint=True)
@@ -138,6 +138,6 @@ def condition(
 
 
 def check_gaussian(P: Problem, name: str) -> None:
-    """Raise if a method that knows Gaussian noise alone is given another likelihood."""
+    """Raise if the problem of a method that needs Gaussian noise has another likelihood."""
     if P.likelihood is not None:
         raise ParameterError(f"{name!r} needs Gaussian noise, not {P.likelihood}; use 'fitc' or 'vfe'")

@@ -3,8 +3,8 @@
     f(x) = φ(x)ᵀw,   w ~ N(0, A⁻¹),   A = diag(α),   φ_j(x) = k_j(x), a basis function at each training input
     k_RVM(x, x') = φ(x)ᵀA⁻¹φ(x')                                          [003 §10.2, eq. 33, Remark 15]
 
-(eq. 33 prints A where the precisions A give the covariance A⁻¹.) Most α grow without bound; the functions
-that stay are the relevance vectors.
+(eq. 33 prints A in place of A⁻¹.) Most α grow without bound, which removes their functions; those that stay
+are the relevance vectors.
 """
 
 import math
@@ -32,48 +32,47 @@ from . import relevance_search
 from .nystrom import query_chunks
 from .relevance_search import AnySearch, LabelSearch, ValueSearch, log_evidence_of, process_of, together
 
-FIRST_NOISE = 0.1  # of the mean square of y: where learning the noise begins
-NOISE_FLOOR = 1e-8  # of the same: where it ends
-NO_VARIANCE = 1e-12  # a variance of f that stands for none
-TURNS, LAST_TURN = 20, 1e-3  # of moving centres and searching on: how many at most, the gain that ends them
+FIRST_NOISE = 0.1  # the first noise variance if it is learned, as a share of y's mean square
+NOISE_FLOOR = 1e-8  # the least noise variance, as a share of the same
+NO_VARIANCE = 1e-12  # the least variance of f
+TURNS, LAST_TURN = 20, 1e-3  # the most turns of moving centres and searching, and the gain that ends them
 CLIMB_ITERATIONS = 100  # of one climb
-ALIKE = 1e-6  # less than this from a correlation of one, two functions are the same
-LARGEST_RISE = 10.0  # how far a logarithm may rise in one climb
+ALIKE = 1e-6  # functions whose correlation is less than this from one are merged
+LARGEST_RISE = 10.0  # the most by which a logarithm may rise in one climb
 
 
 @dataclass(frozen=True, eq=False)
 class RelevanceVectors(Corrected):
-    """The machine after learning; `posterior` is its process, with L = A^½ and so w ~ N(0, I) whitened.
+    """The machine after learning; `posterior` is its process, whitened by L = A^½ so that w ~ N(0, I).
 
     Its variance falls to zero away from the relevance vectors, where no function reaches. With `augment` each
-    query brings a function of its own, k(x*, ·), of a weight such that f(x*) has `prior_variance` through it
-    [003 §8.1, §10.2], [Rasmussen, Quiñonero-Candela 2005]. In whitened features the training rows see r_i =
-    √ρ k(x_i, x*)/k(x*, x*), and with Λ = 1/σ², ν = Λy, a = LB⁻¹φ*, h = LB⁻¹ΦΛr, s = 1 + rᵀΛr - |h|², e = rᵀ(ν
-    - ΛΦᵀw),
+    query adds a function of its own, k(x*, ·), through which f(x*) has the variance ρ = `prior_variance` [003
+    §8.1, §10.2], [Rasmussen, Quiñonero-Candela 2005]. Its whitened feature at training row i is r_i = √ρ
+    k(x_i, x*)/k(x*, x*), and with Λ = 1/σ², ν = Λy, a = LB⁻¹φ*, h = LB⁻¹ΦΛr, s = 1 + rᵀΛr - |h|², e = rᵀ(ν -
+    ΛΦᵀw),
 
         mean = φ*ᵀw + (√ρ - aᵀh) e/s,   variance = |a|² + (√ρ - aᵀh)²/s
 
-    at O(nm) for each query. Labels have sites in place of values with noise: their τ and ν stay as the
-    machine has them.
+    at O(nm) for each query. For labels, Λ and ν are τ and ν of their sites, which stay as learned.
     """
 
     posterior: Posterior
-    rows: np.ndarray  # (m,), the relevance vectors' numbers among the training rows, or in the basis given
+    rows: np.ndarray  # (m,), numbers of the relevance vectors among the training rows, or in the basis given
     precisions: np.ndarray  # (m,), α
-    noise: float | None  # None where y are labels
+    noise: float | None  # None if y are labels
     values: np.ndarray  # (steps + 1,), the log evidence before the first step and after each
     converged: bool
     problem: Problem
     prior_variance: float  # ρ
     augment: bool = False
     likelihood: Likelihood | None = None  # of labels
-    sites: Sites | None = None  # what it became in each row
+    sites: Sites | None = None  # of the likelihood in each row
 
     def __len__(self) -> int:
         return len(self.posterior)
 
     def predict(self, X: Any) -> Marginals:
-        """Mean and variance of each f(x), in the kind of X; augmented, with that query's function added."""
+        """Return mean and variance of each f(x), as arrays of X's library; `augment` adds its function."""
         queries = as_queries(X, self.problem.X.shape[1])
         X = to_numpy(queries)
         mean, variance = self.posterior.predict(X)
@@ -83,7 +82,7 @@ class RelevanceVectors(Corrected):
         return Marginals(asarray_like(mean, queries), asarray_like(variance, queries))
 
     def predict_proba(self, X: Any) -> Array:
-        """⟨p(y|f)⟩ of the labels -1 and +1: the wider f, the nearer to one half. (t, 2) [004 eq. 5.8]"""
+        """Return ⟨p(y|f)⟩ of the labels -1 and +1, nearer to ½ the less sure f is. (t, 2) [004 eq. 5.8]"""
         if not isinstance(self.likelihood, Binary):
             raise ConditionalError("this machine learned values, not labels; give it a likelihood of labels")
         mean, variance = self.predict(X)
@@ -91,27 +90,27 @@ class RelevanceVectors(Corrected):
         return asarray_like(np.stack([1.0 - p, p], axis=1), mean)
 
     def jointly(self, X: Any) -> Posterior:
-        """The process with a function at every query: they depend on each other. [003 Definition 9]"""
+        """Return the process with a function at every query: queries are dependent. [003 Definition 9]"""
         X = to_numpy(as_queries(X, self.problem.X.shape[1]))
         queries = Points(X) if isinstance(self.basis, Points) else as_multiscale(self.kernel, Points(X))
         precisions = np.concatenate([self.precisions, self.kernel.diagonal(X) ** 2 / self.prior_variance])
         return process_of(self.problem, together(self.basis, queries), precisions, *self._rows())
 
     def covariance(self, X: Any) -> Array:
-        """Joint covariance of f(X); augmented, that of `jointly`, whose diagonal is not `predict`'s."""
+        """Return the joint covariance of f(X); with `augment`, `jointly`'s, whose diagonal is another."""
         queries = as_queries(X, self.problem.X.shape[1])
         X = to_numpy(queries)
         return asarray_like((self.jointly(X) if self.augment else self.posterior).covariance(X), queries)
 
     def _rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Precisions τ and shifts ν of the training rows' sites. (n,) each"""
+        """Return precisions τ and shifts ν of the training rows' sites. (n,) each"""
         if self.sites is not None:
             return self.sites.tau, self.sites.nu
         assert self.noise is not None
         return np.full(self.problem.n, 1.0 / self.noise), self.problem.Y[:, 0] / self.noise
 
     def _bordered(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The part of the query's own function in the mean (t,) and variance (t,), by the formulas above."""
+        """Return the change of the mean (t,), and the variance (t,), with the queries' own functions."""
         post, P = self.posterior, self.problem
         prior = self.kernel.diagonal(X)
         scale = np.where(prior > 0, math.sqrt(self.prior_variance) / np.where(prior > 0, prior, 1.0), 0.0)
@@ -157,9 +156,9 @@ def relevance_vectors(
 
     With a `likelihood`, Probit() or Logistic(), y are labels -1 and +1, and the evidence is that of
     expectation propagation: O(nmM) for each step. `prior_variance` is then the mean of f² over the training
-    inputs where it is None. With `learn_centers` the functions found leave their places and climb the
-    evidence, all together with precisions and noise, and the search goes on among them and the candidates, in
-    turns [003 §10.2]; `rows` says where each one began.
+    inputs where it is None. With `learn_centers` the centres of the functions in the model maximise the
+    evidence, together with precisions and noise, in turns with the search among these functions and the
+    candidates [003 §10.2]; `rows` says where each one began.
     """
     X = to_numpy(as_inputs(X))
     first = np.sort(np.unique(X, axis=0, return_index=True)[1])  # equal inputs have one function
@@ -213,7 +212,7 @@ def relevance_vectors(
 
 
 def _labels(likelihood: Likelihood, y: Any, noise: Any) -> np.ndarray:
-    """y as labels. Raise if the likelihood is not one of labels, or noise is given beside it."""
+    """Return y as labels. Raise if the likelihood is not one of labels, or noise is given beside it."""
     if not isinstance(likelihood, Probit | Logistic):
         raise ParameterError(f"labels need the likelihood Probit() or Logistic(), not {likelihood}")
     if noise is not None:
@@ -236,7 +235,7 @@ def _check(P: Problem, power: float, likelihood: Likelihood | None, prior_varian
 def _maximise(
     search: AnySearch, values: list[float], tolerance: float, max_iterations: int, floor: float | None
 ) -> bool:
-    """Step, and learn the noise down to `floor`, until no step gains `tolerance`; whether that came."""
+    """Step, and learn the noise down to `floor`, until no step gains `tolerance`; return if that was so."""
     with Bars() as bars:
         for _ in range(max_iterations):
             gain = search.step(tolerance)
@@ -250,7 +249,7 @@ def _maximise(
 
 
 def _mean_square(post: Posterior, P: Problem) -> float:
-    """The mean square of f about its prior mean over the training inputs."""
+    """Return the mean square of f about its prior mean over the training inputs."""
     mean, variance = post.predict(P.X)
     return float(np.mean((mean - P.mean(P.X)) ** 2 + variance))
 
@@ -275,7 +274,7 @@ def move_centers(search: AnySearch, floor: float | None) -> Moved:
 
 
 def merged(P: Problem, basis: Basis, precisions: np.ndarray) -> tuple[Basis, np.ndarray, np.ndarray]:
-    """Merge functions in one place, adding their variances; also returns which of them stay."""
+    """Merge functions that are alike, adding their variances; also return which of them stay."""
     K = basis.gram(P.kernel)
     scale = np.sqrt(np.diag(K))
     alike = K > (1.0 - ALIKE) * scale[:, None] * scale
@@ -297,8 +296,8 @@ class Centers:
 
         ∂/∂K = vμᵀ - ΛKΣ,   ∂/∂log α = ½ (1 - αΣ_jj - αμ_j²),   ∂/∂log σ² = ½ σ² Σ_i (v_i² - τ + τ² k_iᵀΣk_i)
 
-    Labels have the τ and ν of their sites; at the fixed point of expectation propagation the slopes hold with
-    these held.
+    Labels have the τ and ν of their sites; at the fixed point of expectation propagation the slopes are those
+    with the sites held.
     """
 
     def __init__(self, search: AnySearch, floor: float | None) -> None:

@@ -1,5 +1,5 @@
-"""The search for relevance vectors, for values with noise, labels by EP's sites (`LabelSearch`) and vectors
-in feature space (`kernel_pca`): functions join, change precision, leave. [Tipping, Faul 2003]
+"""The search for relevance vectors, one function at a time, for values with noise (`ValueSearch`), labels by
+EP's sites (`LabelSearch`) and vectors in feature space (`kernel_pca`). [Tipping, Faul 2003]
 """
 
 import math
@@ -16,10 +16,9 @@ from ..model.problem import Problem
 from ..numerics import linalg as la
 from ..numerics.workers import chunk_rows, row_slices
 
-MOST_SWEEPS, SETTLED = 50, 1e-6  # of EP after each step: how many at most, and when no site moves any more
-# variance of f through one function, in units of the labels' own noise or of y's mean square
-LARGEST_VARIANCE = 1e3
-TRIES, SHARES = 5, (1.0, 0.25, 0.0625)  # steps tried where the evidence gains less than expected, and parts
+MOST_SWEEPS, SETTLED = 50, 1e-6  # the most sweeps of EP after each step, and the move that ends them
+LARGEST_VARIANCE = 1e3  # of f through one function, in units of the labels' own noise or y's mean square
+TRIES, SHARES = 5, (1.0, 0.25, 0.0625)  # moves that are tried, and shares of each, if they gain too little
 
 
 class Move(NamedTuple):
@@ -27,46 +26,46 @@ class Move(NamedTuple):
 
     gain: float
     candidate: int
-    precision: float  # infinity takes it out
+    precision: float  # infinity removes the candidate
 
 
 class Search:
-    """The functions in the model and what the evidence says of every candidate. A candidate is a vector φ_i,
-    and targets t, one or more that share the precisions, are sums of them with noise. With C the covariance
-    of t less candidate i,
+    """Base of searches: the functions in the model, and the gain in evidence by every candidate.
+
+    A candidate is a vector φ_i; targets t, one or more with the same precisions, are sums of candidates plus
+    noise. With C the covariance of t without candidate i,
 
         s_i = φ_iᵀC⁻¹φ_i,   q_i² = mean of (φ_iᵀC⁻¹t)² over t,
         ℓ(α_i) = ½ [log α_i/(α_i + s_i) + q_i²/(α_i + s_i)]
 
-    is what the candidate adds to the log evidence of each target, largest at α = s²/(q² - s), or at infinity
-    where q² ≤ s.
+    ℓ is what i adds to the log evidence of each target, largest at α = s²/(q² - s), at infinity if q² ≤ s.
     """
 
     noise = 1.0  # σ²
-    targets = 1
-    least: np.ndarray | float = 0.0  # (M,), below which no precision may fall
+    targets = 1  # how many
+    least: np.ndarray | float = 0.0  # (M,), the least precision of each candidate
     norms: np.ndarray  # (M,), |φ_i|²
     T: np.ndarray  # (M,), φ_iᵀt of a single target
-    G: np.ndarray  # (m, M), inner products of the active with all
+    G: np.ndarray  # (m, M), inner products of the functions in the model with all candidates
 
     def __init__(self, active: np.ndarray, precisions: np.ndarray) -> None:
         self.active, self.precisions = active, precisions  # (m,) each
 
     def value(self) -> float:
-        """The log evidence."""
+        """Return the log evidence."""
         raise NotImplementedError
 
     def put(self, i: int, precision: float) -> None:
-        """Give candidate i this precision, in the model; out of it where that is infinity."""
+        """Put candidate i into the model with this precision; remove it if that is infinity."""
         raise NotImplementedError
 
     def _alignment(self, Linv: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means over t of (φ_iᵀC⁻¹t)² (M,) and of squared weights (m,); Linv = LB⁻¹D, V = Linv G/σ²."""
+        """Return means over t of (φ_iᵀC⁻¹t)² (M,) and squared weights (m,); Linv = LB⁻¹D, V = Linv G/σ²."""
         z = Linv @ self.T[self.active] / self.noise
         return (self.T / self.noise - V.T @ z) ** 2, (Linv.T @ z) ** 2
 
     def _factorise(self) -> None:
-        """LB of B = I + DΦᵀΦD/σ², D = A^-½."""
+        """Compute LB of B = I + DΦᵀΦD/σ², D = A^-½."""
         self.D = 1.0 / np.sqrt(self.precisions)
         self.LB = la.cholesky(la.plus_diagonal(self._whitened_gram() / self.noise, 1.0))
 
@@ -74,7 +73,7 @@ class Search:
         return self.D[:, None] * self.G[:, self.active] * self.D
 
     def factors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """s and q² of every candidate (M,), and which may move: not those in the span of the model's own."""
+        """Return s and q² of every candidate (M,), and which may move: not those in the model's span."""
         Linv = la.inverse_lower(self.LB) * self.D
         V = Linv @ self.G / self.noise  # (m, M)
         s = self.norms / self.noise - np.sum(V * V, axis=0)
@@ -87,7 +86,7 @@ class Search:
         return s, q2, free
 
     def moves(self, tolerance: float) -> list[Move]:
-        """The most promising steps of all that gain `tolerance` or more, the best first."""
+        """Return up to TRIES steps that gain `tolerance` or more, the best first."""
         s, q2, free = self.factors()
         now = np.full(len(s), math.inf)
         now[self.active] = self.precisions
@@ -99,7 +98,7 @@ class Search:
         return [Move(float(gains[i]), int(i), float(best[i])) for i in order if gains[i] >= tolerance]
 
     def step(self, tolerance: float) -> float:
-        """Take the step that raises the log evidence most; its gain, 0 where none gains `tolerance`."""
+        """Take the step that raises the log evidence most; return its gain, 0 if none gains `tolerance`."""
         moves = self.moves(tolerance)
         if not moves:
             return 0.0
@@ -107,7 +106,7 @@ class Search:
         return moves[0].gain
 
     def _replace(self, i: int, precision: float) -> np.ndarray:
-        """Change the numbers alone; returns where the others are among the active as they were."""
+        """Change `active` and `precisions` only; return the former places of the other active functions."""
         others = np.flatnonzero(self.active != i)
         new = [i] if math.isfinite(precision) else []
         self.active = np.append(self.active[others], np.array(new, dtype=int))
@@ -116,12 +115,12 @@ class Search:
 
 
 def added(precision: np.ndarray, s: np.ndarray, q2: np.ndarray) -> np.ndarray:
-    """ℓ(α): what a function of this precision adds to the log evidence; nothing at infinity."""
+    """Return ℓ(α), what a function of this precision adds to the log evidence; 0 at infinity."""
     return 0.5 * (q2 / (precision + s) - np.log1p(s / precision))
 
 
 class SearchSums(NamedTuple):
-    """Sums over the rows, each counted by its weight τ, that a search needs of the data."""
+    """The sums over rows, each with its weight τ, that a search needs."""
 
     norms: np.ndarray  # (M,), Σ τφ_i²
     T: np.ndarray  # (M,), Σ νφ_i, ν = τy
@@ -142,7 +141,7 @@ def sums_of(P: Problem, tau: np.ndarray, nu: np.ndarray, active: np.ndarray) -> 
 
 
 def peaks(P: Problem) -> np.ndarray:
-    """The largest value of every candidate, at its centre. (M,)"""
+    """Return the largest value of every candidate, at its centre. (M,)"""
     centers = P.basis.centers
     slices = row_slices(len(centers), 256)
     return np.concatenate([np.diagonal(P.basis[s].cross(P.kernel, centers[s])) for s in slices])
@@ -153,7 +152,7 @@ def _rows(P: Problem) -> list[slice]:
 
 
 class ValueSearch(Search):
-    """The search for values with noise of one variance, which may be learned: sums over rows never change."""
+    """The search for values with one noise variance, which may be learned. The sums over rows are kept."""
 
     def __init__(self, P: Problem, noise: float, active: np.ndarray, precisions: np.ndarray) -> None:
         super().__init__(active, precisions)
@@ -176,7 +175,7 @@ class ValueSearch(Search):
         self._factorise()
 
     def _inner_products(self, i: int) -> np.ndarray:
-        """φ_iᵀφ_j for all j. (M,)"""
+        """Return φ_iᵀφ_j for all j. (M,)"""
         P, total = self.P, np.zeros(len(self.P.basis))
         for s in _rows(P):
             Phi = P.basis.cross(P.kernel, P.X[s])
@@ -184,11 +183,11 @@ class ValueSearch(Search):
         return total
 
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Precision τ and shift ν = τy of every row. (n,) each"""
+        """Return precision τ and shift ν = τy of every row. (n,) each"""
         return np.full(self.P.n, 1.0 / self.noise), self.P.Y[:, 0] / self.noise
 
     def learn_noise(self, floor: float) -> float:
-        """Set the noise variance of largest evidence within a factor e, precisions held; what it gained."""
+        """Set the noise to the variance of largest evidence within a factor e; return the gain."""
         from scipy.optimize import minimize_scalar
 
         eigenvalues, vectors = np.linalg.eigh(self._whitened_gram())
@@ -215,11 +214,11 @@ class LabelSearch(Search):
     """The search for labels, through the sites that expectation propagation makes of their likelihood:
     pseudo-targets a with noise 1/τ. [004 eq. 4.21]
 
-    At EP's fixed point its evidence does not change with the sites to first order, so s and q with the sites
-    held give its slope in every precision. A step that gains less than they promise is taken in part, or not
-    at all. O(nmM) for each, since every step changes the sites. A function that sees one class alone would
-    have infinite variance, since the evidence only grows with it: precisions end where f has LARGEST_VARIANCE
-    times the variance of the labels' own noise.
+    At EP's fixed point the evidence does not change with the sites to first order, so s and q with the sites
+    held give its slope in every precision. A step that gains too little is taken in part, or not at all.
+    O(nmM) for each step, since it changes all sites. The evidence grows with the variance of a function that
+    is large at rows of one class only, so f through a function has at most LARGEST_VARIANCE times the
+    variance of the labels' own noise.
     """
 
     def __init__(
@@ -241,7 +240,7 @@ class LabelSearch(Search):
         return self._value
 
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Precision τ and shift ν of every row's site. (n,) each"""
+        """Return precision τ and shift ν of every row's site. (n,) each"""
         return self.tau, self.nu
 
     def put(self, i: int, precision: float) -> None:
@@ -281,8 +280,8 @@ def propagate(
     likelihood: Likelihood,
     start: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """τ and ν of every row's site (n,), and EP's log evidence, for the functions `active`, from `start`."""
-    if len(active) == 0:  # f is the prior mean, and the site what the likelihood looks like from there
+    """Return τ and ν of every row's site (n,) and EP's log evidence, for functions `active`, from `start`."""
+    if len(active) == 0:  # f is the prior mean, and the likelihood's derivatives there give the site
         average, q, r = likelihood.tilted(labels, np.asarray(P.mean(P.X), dtype=float), 1e-12)
         return -r, q, float(np.sum(average))
     L = np.diag(np.sqrt(precisions))  # w ~ N(0, I) in φ(x) = A^-½ k_u(x), and f = φᵀw with nothing left over
@@ -301,7 +300,7 @@ def propagate(
 def process_of(
     P: Problem, basis: Basis, precisions: np.ndarray, tau: np.ndarray, nu: np.ndarray
 ) -> Posterior:
-    """The process of given precisions and rows: φ(x) = A^-½ k_u(x), B = I + ΦΛΦᵀ, w = B⁻¹Φν."""
+    """Make the process of these precisions and rows: φ(x) = A^-½ k_u(x), B = I + ΦΛΦᵀ, w = B⁻¹Φν."""
     D, m = 1.0 / np.sqrt(precisions), len(basis)
     G, c = np.zeros((m, m)), np.zeros((m, 1))
     for s in row_slices(P.n, chunk_rows(P.n, m, P.X)) if m else ():
@@ -314,7 +313,7 @@ def process_of(
 
 
 def log_evidence_of(P: Problem, post: Posterior, noise: float) -> float:
-    """-½ [n log 2πσ² + log|B| + |y - Φᵀw|²/σ² + |w|²], of values under a process of `process_of`."""
+    """Return -½ [n log 2πσ² + log|B| + |y - Φᵀw|²/σ² + |w|²] for values and a process of `process_of`."""
     error = 0.0
     for s in row_slices(P.n, chunk_rows(P.n, len(post), P.X)):
         error += float(np.sum((P.Y[s] - post.features(P.X[s]) @ post.w) ** 2))

@@ -8,10 +8,10 @@ in closed form for two families.
     OrnsteinUhlenbeck   Σ₀⁻¹ = -l²∂², so that k_λ = exp(-√λ|x - z|/l)/(2l√λ)             [004 eq. 5.27]
 
 Sweeps of expectation propagation alternate with 2N/λ = ∫E f² (5.25), where the integrand of (5.16) is
-largest; the process is made anew from its sites when λ, and with it the kernel, has changed. The predicted
+largest; when λ, and with it the kernel, has changed, the process is made anew from its sites. The predicted
 density is E f²/∫E f² (5.24), normalised by the closed form of that integral. Two slips of the thesis: (5.23),
-(5.25) and (5.30) have lost the ½ of e^(-½λ∫f²), and (5.27) has √λ and l the other way round in its exponent,
-both against its remarks that λ grows with N and the process then roughens.
+(5.25) and (5.30) have lost the ½ of e^(-½λ∫f²), and (5.27) swaps √λ and l in its exponent; both contradict
+its remarks that λ grows with N and the process then roughens.
 """
 
 from collections.abc import Iterator
@@ -35,8 +35,8 @@ from ..numerics.linalg import row_squares
 from ..numerics.workers import blas_for
 
 LEAST_DAMPING = 1.0 / 64.0
-MOST_GROWTH = 1e4  # of the mass in a sweep; beyond it the process is next to none
-ENOUGH_SWEEPS = 40  # sweeps that should be enough
+MOST_GROWTH = 1e4  # a sweep by which the mass grows by a larger factor has failed
+ENOUGH_SWEEPS = 40  # sweeps after which damping is halved
 
 
 @dataclass(frozen=True)
@@ -52,29 +52,29 @@ class Fourier:
 
     @property
     def functions(self) -> int:
-        """D = (2 order + 1)^d, the dimension of the space."""
+        """The dimension of the space, D = (2 order + 1)^d."""
         return (2 * self.order + 1) ** self.d
 
     def kernel(self, lam: float) -> Kernel:
         return Trigonometric(self.order, variance=1.0 / (1.0 + lam))
 
     def basis(self) -> Points:
-        """A grid of D points. Its functions are orthogonal, Kuu = D I/(1 + λ), and span the whole space."""
+        """Return a grid of D points; its functions are orthogonal, Kuu = D I/(1 + λ), and span the space."""
         axis = np.arange(2 * self.order + 1) / (2 * self.order + 1)
         return Points(np.stack(np.meshgrid(*[axis] * self.d, indexing="ij"), axis=-1).reshape(-1, self.d))
 
     def settled(self, n: float) -> float:
-        """λ where expectation propagation has settled: there (1 + λ)∫E f² = 2n + D, and 2n/λ = ∫E f²."""
+        """Return λ at the fixed point, where (1 + λ)∫E f² = 2n + D and 2n/λ = ∫E f²."""
         return 2.0 * n / self.functions
 
     def next(self, lam: float, mass: float, n: float) -> tuple[float, float]:
-        """λ' with 2n/λ' = ∫E f'², and c: f' = cf is only stretched, c² = (1 + λ)/(1 + λ')."""
+        """Return λ' with 2n/λ' = ∫E f'², and c by which f' = cf is stretched, c² = (1 + λ)/(1 + λ')."""
         rest = (1.0 + lam) * mass - 2.0 * n
         new = 2.0 * n / rest if rest > 0.0 else lam
         return new, sqrt((1.0 + lam) / (1.0 + new))
 
     def log_evidence(self, log_average: float, lam: float, n: float) -> float:
-        """log E Π h(xᵢ|f) from log E_λ Π f(xᵢ)², the same for every λ: a Beta function. [004 eq. 5.16]"""
+        """Return log E Π h(xᵢ|f) from log E_λ Π f(xᵢ)², which is the same for every λ. [004 eq. 5.16]"""
         half = 0.5 * self.functions
         return log_average + n * (log1p(lam) - log(2.0)) + lgamma(half) - lgamma(n + half)
 
@@ -83,9 +83,9 @@ class Fourier:
 class OrnsteinUhlenbeck:
     """Functions of one input with a small l²∫f'², l = length, on points a quarter of l apart. [004 eq. 5.27]
 
-    Of λ only l/√λ, the lengthscale, matters: stretching f is dividing l. 2n/λ = ∫E f² takes many sweeps to
-    one that is the same for all l and shrinks as n grows. With λ held at 1 (hold=True) l is the lengthscale,
-    to be chosen.
+    Only the lengthscale l/√λ matters, since stretching f is the same as dividing l. By 2n/λ = ∫E f² it takes
+    many sweeps to converge, to one that is the same for all l and shrinks as n grows. With λ held at 1
+    (hold=True) l is the lengthscale, to be chosen.
     """
 
     length: float
@@ -98,7 +98,7 @@ class OrnsteinUhlenbeck:
         return Matern12(self.length / root, variance=0.5 / (self.length * root))
 
     def next(self, lam: float, mass: float, n: float) -> tuple[float, float]:
-        """λ' = 2n/∫E f²; the sites stay as they are."""
+        """Return λ' = 2n/∫E f², and 1: the sites stay as they are."""
         return 2.0 * n / mass, 1.0
 
     def basis(self) -> Points:
@@ -110,7 +110,7 @@ Prior = Fourier | OrnsteinUhlenbeck
 
 
 def overlap(kernel: Kernel, Z: np.ndarray) -> tuple[float, np.ndarray]:
-    """∫k(x, x)dx and ∫k(z, x)k(x, z')dx (m, m), over the unit box. [004 eq. 5.30]"""
+    """Return ∫k(x, x)dx and ∫k(z, x)k(x, z')dx (m, m) over the unit box. [004 eq. 5.30]"""
     if isinstance(kernel, Trigonometric):  # idempotent but for the variance
         return float(kernel.diag(Z[:1])[0]), kernel.variance * kernel(Z, Z)
     if isinstance(kernel, Matern12) and Z.shape[1] == 1:
@@ -122,14 +122,14 @@ def overlap(kernel: Kernel, Z: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def mass(post: Posterior) -> float:
-    """∫E f² = ∫k(x, x) + Σᵢⱼ (αᵢαⱼ + Cᵢⱼ) ∫k(zᵢ, x)k(x, zⱼ), for a prior mean of 0. [004 eqs 5.25, 5.30]"""
+    """Return ∫E f² = ∫k(x, x) + Σᵢⱼ (αᵢαⱼ + Cᵢⱼ) ∫k(zᵢ, x)k(x, zⱼ), prior mean 0. [004 eqs 5.25, 5.30]"""
     assert isinstance(post.basis, Points)
     total, G = overlap(post.kernel, post.basis.Z)
     return total + float(post.alpha @ G @ post.alpha + np.sum(post.C * G))
 
 
 def moments(post: Posterior, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """E f² = mean² + var and the standard deviation of f², √(2var² + 4 mean² var), at each row. (n,) each"""
+    """Return E f² = mean² + var and the std of f², √(2var² + 4 mean² var), at each row. (n,) each"""
     mean, variance = post.predict(X)
     variance = np.maximum(variance, 0.0)  # `predict` has warned of any below rounding
     square = mean * mean
@@ -138,7 +138,7 @@ def moments(post: Posterior, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A process whose square is a density up to its mass, after some sweeps."""
+    """The process after some sweeps, whose square over its mass is the density."""
 
     prior: Prior
     lam: float  # λ of the kernel
@@ -149,13 +149,13 @@ class Estimate:
     converged: bool
 
     def density(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """h(x) and its standard deviation at rows in the unit box. (n,) each [004 eq. 5.24]"""
+        """Return h(x) and its standard deviation at rows in the unit box. (n,) each [004 eq. 5.24]"""
         value, deviation = moments(self.posterior, X)
         return value / self.mass, deviation / self.mass
 
 
 def left_out(post: Posterior, X: np.ndarray) -> np.ndarray:
-    """E f(x)² of each row as seen by all others, its cavity's; NaN where it has none. (n,) [004 eq. 4.36]"""
+    """Return E f(x)² of each row given all others, NaN if it has no cavity. (n,) [004 eq. 4.36]"""
     Phi, (mean, total) = post.features(X), post.predict(X)
     s = row_squares(Phi @ post.A)
     scale = 1.0 / (1.0 + post.sites.tau * (total - s))
@@ -166,12 +166,12 @@ def left_out(post: Posterior, X: np.ndarray) -> np.ndarray:
 
 
 def uniform_start(times: np.ndarray, total: float) -> Sites:
-    """Laplace's sites of the uniform density f = √total: a process on them is about f, and not about -f."""
+    """Return Laplace's sites of the uniform density f = √total, which choose f and not -f."""
     return Sites(2.0 * times / total, 4.0 * times / sqrt(total), None, 1.0)
 
 
 def prior_start(times: np.ndarray) -> Sites:
-    """Sites that leave the prior alone but for a tilt exp(Σ f/n), which decides between f and -f."""
+    """Return sites that change the prior only by a tilt exp(Σ f/n), which decides between f and -f."""
     return Sites(np.zeros(len(times)), times / np.sum(times), None, 1.0)
 
 
@@ -187,13 +187,13 @@ def sweeps(
     damping: float = 0.5,
     convergence: float = 1e-6,
 ) -> Iterator[Estimate]:
-    """The estimate after each sweep over rows X (n, d) of the unit box, seen `times` (n,) each. [004 §5.3]
+    """Yield the estimate after each sweep over rows X (n, d) of the unit box, with weights `times` (n,).
 
-    It never ends by itself. `start` gives the first sites and with them the sign of f, `lam` the first λ, or
-    with `hold` the only one. f² is not log-concave, and rows about a zero of f may push each other to and
-    fro: a sweep that leaves no proper process is made again with half the damping, and every ENOUGH_SWEEPS
-    sweeps halve it. `converged` says that the last sweep, undamped, would have moved less than this share of
-    the mass from one place to another, and that 2n/λ = ∫E f² to this share.
+    [004 §5.3] It never ends by itself. `start` gives the first sites and with them the sign of f, `lam` the
+    first λ, or with `hold` the only one. f² is not log-concave, and rows about a zero of f may oscillate: a
+    sweep that leaves no proper process is repeated with half the damping, and every ENOUGH_SWEEPS sweeps
+    halve it. `converged` says that the last sweep, undamped, would have moved less than the share
+    `convergence` of the mass from one place to another, and that 2n/λ = ∫E f² to the same share.
     """
     X = np.ascontiguousarray(X, dtype=float)
     if X.ndim != 2 or not np.all((X >= 0.0) & (X <= 1.0)):
@@ -247,7 +247,7 @@ def sweeps(
 def estimate(
     prior: Prior, X: np.ndarray, times: np.ndarray | None = None, *, limit: int = 100, **options: Any
 ) -> Estimate:
-    """The estimate that `sweeps` settles on, or has reached after `limit` of them."""
+    """Return the estimate to which `sweeps` converge, or that after `limit` sweeps."""
     for reached in sweeps(prior, X, times, **options):
         if reached.converged or reached.n_sweeps >= limit:
             break

@@ -1,12 +1,12 @@
-"""Wind fields from a scatterometer: local ambiguities, many orders, and the modes they end in. [004 §5.4]
+"""Wind fields from a scatterometer: local ambiguities, and modes of the field from many orders. [004 §5.4]
 
     a = wind.ambiguities(kernel, s, beams, noise, X, mean=background)     # up to four winds a node (5.32)
     fields = wind.retrieve(kernel, a.likelihood(), X, mean=background)    # fields, heaviest first (5.41)
     fields.winds()                                                        # the heaviest
     fields.predict(X)                                                     # a mixture of all of them (§6.1)
 
-The posterior of a field has several modes, of which the order of the nodes chooses one; so many orders are
-tried, sweeps of expectation propagation settle each, and the relative weight says which mode to believe.
+The posterior of a field has several modes, and the order of the nodes decides which is found. So many orders
+are tried, each converges by sweeps of expectation propagation, and relative weights rank the modes.
 """
 
 import warnings
@@ -27,15 +27,15 @@ from ..model.problem import DEFAULT_JITTER
 from ..numerics.workers import blas_for
 from .wind_model import Ambiguities, Beams, retrieve_locally
 
-CONVERGENCE = 1e-6  # of a site, in units of its node's spread
-MOST_ROUNDS = 50  # of deciding which component each node has
-TORN = 1.0  # nats by which a field that has decided outweighs one that is torn between components
+CONVERGENCE = 1e-6  # the largest move of a converged site, in units of its node's spread
+MOST_ROUNDS = 50  # rounds of `FieldProcess.decide`
+TORN = 1.0  # nats by which one component for each node must outweigh averages over several
 
 
 def ambiguities(
     kernel: Kernel, s: Any, beams: Beams, noise: float, X: Any, *, mean: Mean | None = None, most: int = 4
 ) -> Ambiguities:
-    """The winds at each node of X by s (n, beams), log σ⁰ with this noise, under the process's own prior."""
+    """Find the winds at each node of X by s (n, beams), log σ⁰ with this noise, and the process's prior."""
     m0 = unstack((mean or Zero())(stack(X)))
     return retrieve_locally(s, beams, noise, m0, fields.own_covariance(kernel, X), most)
 
@@ -47,7 +47,7 @@ class Mode:
     posterior: Posterior
     log_weight: float  # log γ (5.41)
     orders: int  # how many orders ended here
-    settled: bool = True  # whether its sites no longer move, or were read once on purpose
+    settled: bool = True  # whether its sites have converged, or sweeps=1 asked for online learning
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +66,11 @@ class Retrieval:
             return np.where(settled, np.exp(logs - np.logaddexp.reduce(logs)), np.nan)
 
     def winds(self, mode: int = 0) -> np.ndarray:
-        """The mean of one mode at the nodes. (n, 2)"""
+        """Return the mean of one mode at the nodes. (n, 2)"""
         return unstack(self.modes[mode].posterior.mean(stack(self.X)))
 
     def predict(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean (n, 2) and covariance (n, 2, 2) of the wind at each of X under the mixture of all modes."""
+        """Return mean (n, 2) and covariance (n, 2, 2) of the wind at each of X under all modes together."""
         each = [fields.predict(mode.posterior, X) for mode in self.modes]
         means, covariances = map(np.stack, zip(*each, strict=True))  # (modes, n, 2), (modes, n, 2, 2)
         weights = np.nan_to_num(self.weights)
@@ -96,14 +96,14 @@ def retrieve(
     rng: Any = 0,
     jitter: float = DEFAULT_JITTER,
 ) -> Retrieval:
-    """The fields that likelihoods t at nodes X allow, by random orders of the nodes. [004 §§5.4.2-5.4.3]
+    """Find the fields that likelihoods t at nodes X allow, by random orders of nodes. [004 §§5.4.2-5.4.3]
 
-    Each order is read online once and settled by up to `sweeps` - 1 further sweeps (sweeps=1: online learning
-    alone, as in 004). Where they do not, or end torn between components, as with nodes that hardly see each
-    other, nodes decide for one each, the more probable field first; what does not settle even so is warned
-    of and has no weight. Solutions whose means differ by less than `apart` m/s, root mean square over the
-    nodes, are one mode; it keeps the heaviest of them. Opposite winds look alike to the radar, so with
-    `mirrored` the opposites of the two heaviest modes are tried too; a mode found only so counts no order.
+    Each order is read online once, then swept up to `sweeps` - 1 times more (sweeps=1: online learning alone,
+    as in 004). If that has not converged, or the field is more probable with one component chosen at each
+    node, as with nodes that hardly correlate, components are chosen; a mode that still has not converged is
+    warned of and has no weight. Solutions whose means differ by less than `apart` m/s, root mean square over
+    the nodes, are one mode, of which the heaviest is kept. Opposite winds look alike to the radar, so with
+    `mirrored` the opposites of the two heaviest modes are tried too; those count no order.
     """
     X = as_nodes(X, t)
     if orders < 1 or sweeps < 1:
@@ -126,16 +126,16 @@ def retrieve(
         if restless:
             message = f"{restless} of {len(modes)} modes did not settle; raise sweeps, or lower damping"
             warnings.warn(message, IterationWarning, stacklevel=2)
-        posteriors = [_with_evidence(field, mode.posterior) for mode in modes]
-        return Retrieval(tuple(map(lambda mode, post: replace(mode, posterior=post), modes, posteriors)), X)
+        return Retrieval(tuple(replace(m, posterior=_with_evidence(field, m.posterior)) for m in modes), X)
 
 
-SolvedMode = tuple[np.ndarray, Mode]  # with the mean at the nodes (n, 2)
+SolvedMode = tuple[np.ndarray, Mode]  # the mean at the nodes (n, 2), and the mode
 
 
 def _settled(
     field: FieldProcess, X: np.ndarray, order: np.ndarray, sweeps: int, damping: float, orders: int
 ) -> SolvedMode:
+    """Sweep in this order, decide nodes for one component where that is better, and return the mode."""
     field.run(order, sweeps, damping, CONVERGENCE)
     if sweeps > 1:
         swept, weight = field.sites, field.log_weight()
@@ -157,7 +157,7 @@ def _with_evidence(field: FieldProcess, post: Posterior) -> Posterior:
 
 
 def _distinct(solutions: list[SolvedMode], apart: float) -> list[SolvedMode]:
-    """The heaviest of those that are near each other, settled ones and heaviest first."""
+    """Return the heaviest of the solutions that are near each other; settled, heavy ones first."""
     distinct: list[SolvedMode] = []
     for z, mode in sorted(solutions, key=lambda of: (not of[1].settled, -of[1].log_weight)):
         gaps = [np.sqrt(np.mean(np.sum((z - other) ** 2, axis=1))) for other, _ in distinct]

@@ -1,4 +1,4 @@
-"""A scatterometer: the radar backscatter of a wind, and the winds that its measurements allow. [004 §5.4.1]
+"""Model of a scatterometer: radar backscatter of a wind, and winds that its data allow. [004 §5.4.1]
 
 Winds are vectors z = (u, v) in m/s in a plane with axes x and y; azimuths are degrees clockwise from y. Radar
 backscatter is handled as log σ⁰, so that noise of a few per cent is additive.
@@ -23,14 +23,14 @@ C = np.array([np.nan, *map(float, COEFFICIENTS.split())])  # c₁ … c₂₈, c
 POWER = 1.6
 SLOWEST = 0.2  # m/s, below which the model is not defined
 
-SPEEDS = np.geomspace(0.5, 40.0, 60)  # m/s, and degrees: where minima of the misfit are looked for
-DIRECTIONS = np.arange(0.0, 360.0, 5.0)
-REFINING_STEPS = 30  # down the misfit
+SPEEDS = np.geomspace(0.5, 40.0, 60)  # the grid on which minima of the misfit are searched for, in m/s
+DIRECTIONS = np.arange(0.0, 360.0, 5.0)  # and degrees
+REFINING_STEPS = 30  # steps from the grid down the misfit
 
 
 def cmod5n(speed: Any, angle: Any, incidence: Any) -> np.ndarray:
-    """σ⁰ = B₀ (1 + B₁ cos φ + B₂ cos 2φ)^1.6, linear, for winds of this speed (m/s); `angle` φ is where the
-    wind blows from less the radar's azimuth, and `incidence` the radar's, in degrees.
+    """Return σ⁰ = B₀ (1 + B₁ cos φ + B₂ cos 2φ)^1.6, linear, for winds of this speed (m/s); `angle` φ is the
+    direction the wind blows from less the radar's azimuth, `incidence` the radar's, in degrees.
     """
     phi = np.radians(angle)
     (log_B0, B1, B2), _ = _coefficients(np.asarray(speed, dtype=float), np.asarray(incidence, dtype=float))
@@ -40,7 +40,7 @@ def cmod5n(speed: Any, angle: Any, incidence: Any) -> np.ndarray:
 def _coefficients(
     v: np.ndarray, incidence: np.ndarray
 ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """log B₀, B₁ and B₂, and their derivatives in the speed v."""
+    """Return log B₀, B₁ and B₂, and their derivatives in the speed v."""
     v = np.maximum(v, SLOWEST)
     x = (incidence - 40.0) / 25.0
     a0, a1 = C[1] + x * (C[2] + x * (C[3] + x * C[4])), C[5] + C[6] * x
@@ -77,9 +77,8 @@ class Beams:
 
     @staticmethod
     def ers(across: Any, heading: float = 0.0) -> "Beams":
-        """The fore, mid and aft beam of ERS, or one side of ASCAT, at 45°, 90°, 135°; `across` (n,) is where
-        a node lies in the swath, 0 (near) to 1 (far), for incidences of 34° to 64°, 25° to 53° and 34° to
-        64°.
+        """Return the fore, mid and aft beam of ERS, or one side of ASCAT, at 45°, 90°, 135°; `across` (n,) is
+        the place in the swath, 0 (near) to 1 (far), for incidences of 34° to 64°, 25° to 53°, 34° to 64°.
         """
         across = np.asarray(across, dtype=float)[:, None]
         near, far = np.array([34.0, 25.0, 34.0]), np.array([64.0, 53.0, 64.0])
@@ -95,7 +94,7 @@ class Beams:
 
 
 def log_backscatter(winds: Any, beams: Beams) -> tuple[np.ndarray, np.ndarray]:
-    """log σ⁰ (n, …, beams) of winds (n, …, 2), and its derivatives in the wind (n, …, beams, 2)."""
+    """Return log σ⁰ (n, …, beams) of winds (n, …, 2), and its derivatives in the wind (n, …, beams, 2)."""
     winds = np.asarray(winds, dtype=float)
     shape = (len(beams), *(1,) * (winds.ndim - 2), beams.azimuth.shape[1])
     azimuth, incidence = (v.reshape(shape) for v in (beams.azimuth, beams.incidence))
@@ -113,29 +112,29 @@ def log_backscatter(winds: Any, beams: Beams) -> tuple[np.ndarray, np.ndarray]:
 
 
 def measure(winds: Any, beams: Beams, noise: float, rng: Any = 0) -> np.ndarray:
-    """log σ⁰ (n, beams) of winds (n, 2) with noise of this variance: 0.05² is five per cent."""
+    """Simulate log σ⁰ (n, beams) of winds (n, 2) with noise of this variance: 0.05² is five per cent."""
     clean = log_backscatter(winds, beams)[0]
     return clean + np.sqrt(_variance(noise)) * np.random.default_rng(rng).standard_normal(clean.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class Ambiguities:
-    """Winds that explain each node's data, likeliest first, as Gaussians; weight 0 is none. [004 eq. 5.32]"""
+    """Winds that explain each node's data, most probable first, as weighted Gaussians. [004 eq. 5.32]"""
 
     winds: np.ndarray  # (n, k, 2): minima of the misfit
     misfits: np.ndarray  # (n, k): ½ Σ (log σ⁰ - model)²/noise there; inf where there is none
-    weights: np.ndarray  # (n, k): β, of p(z | s) under the prior
+    weights: np.ndarray  # (n, k): β, of p(z | s) under the prior; 0 where there is none
     means: np.ndarray  # (n, k, 2)
     covariances: np.ndarray  # (n, k, 2, 2)
     prior_mean: np.ndarray  # (n, 2)
     prior_covariance: np.ndarray  # (n, 2, 2)
 
     def likelihood(self) -> Mixtures:
-        """p(z | s)/p₀(z): what the measurements alone say. [004 eq. 5.33]"""
+        """Return p(z | s)/p₀(z), the likelihood of the measurements alone. [004 eq. 5.33]"""
         return Mixtures.of(self.weights, self.means, self.covariances, self.prior_mean, self.prior_covariance)
 
     def nearest(self, winds: Any) -> np.ndarray:
-        """The number of the ambiguity nearest to each wind (n, 2). (n,)"""
+        """Return the number of the ambiguity nearest to each wind (n, 2). (n,)"""
         distance = np.linalg.norm(self.winds - np.asarray(winds)[:, None], axis=2)
         return np.argmin(np.where(np.isfinite(self.misfits), distance, np.inf), axis=1)
 
@@ -143,7 +142,7 @@ class Ambiguities:
 def retrieve_locally(
     s: Any, beams: Beams, noise: float, prior_mean: Any, prior_covariance: Any, most: int = 4
 ) -> Ambiguities:
-    """The forward model inverted at each node on its own: s (n, beams) is log σ⁰ with noise of this variance.
+    """Invert the forward model at each node on its own; s (n, beams) is log σ⁰ with this noise variance.
 
     Minima of the misfit are found on a grid of directions, each with its best speed, and refined by
     Gauss-Newton steps; J being the model's slopes there, H = JᵀJ/noise. With the prior N(μ₀, W₀) the
@@ -170,13 +169,13 @@ def retrieve_locally(
 
 
 def _misfit(s: np.ndarray, winds: np.ndarray, beams: Beams, noise: float) -> np.ndarray:
-    """½ Σ (log σ⁰ - model)²/noise for winds (n, …, 2). (n, …)"""
+    """Return ½ Σ (log σ⁰ - model)²/noise for winds (n, …, 2). (n, …)"""
     model = log_backscatter(winds, beams)[0]
     return 0.5 * np.sum((s.reshape(len(s), *(1,) * (winds.ndim - 2), -1) - model) ** 2, axis=-1) / noise
 
 
 def _minima(s: np.ndarray, beams: Beams, noise: float, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Up to `most` minima of each node's misfit, least first: winds (n, k, 2), misfits (n, k) or inf."""
+    """Find up to `most` minima of each node's misfit, least first: winds (n, k, 2), misfits (n, k) or inf."""
     angle = np.radians(DIRECTIONS)
     speeds = SPEEDS[:, None, None]
     grid = speeds * np.stack([np.sin(angle), np.cos(angle)], axis=-1)  # (speeds, directions, 2)

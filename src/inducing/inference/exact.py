@@ -1,4 +1,4 @@
-"""The exact GP on a problem's rows, by a Cholesky factor of K + Σ: O(n³) time, O(n²) memory. [003 eq. 6]"""
+"""The exact GP on a problem's rows by a Cholesky factor of K + Σ: O(n³) time, O(n²) memory. [003 eq. 6]"""
 
 import math
 from dataclasses import replace
@@ -16,12 +16,12 @@ from ..numerics.workers import run_over
 
 
 def exact_evidence(P: Problem) -> float:
-    """The log evidence log N(y | m0, K + Σ)."""
+    """Return the log evidence log N(y | m0, K + Σ)."""
     return _value(P, _factor(P))
 
 
 def exact_posterior(P: Problem) -> Posterior:
-    """The exact GP, whatever the problem's row of the table."""
+    """Return the exact GP's posterior, whatever the problem's row of the table."""
     L, added = _factor(P), _added(P)
     w = solve_lower(L, P.Y)
     require_digits(P, solve_lower(L, w, transposed=True))
@@ -30,10 +30,10 @@ def exact_posterior(P: Problem) -> Posterior:
 
 
 def exact_gradient(P: Problem) -> tuple[float, Gradients]:
-    """log N(y | m0, K + Σ) and tr[K̄ dK] in every parameter, K̄ = ½(ααᵀ - p(K + Σ)⁻¹).
+    """Return log N(y | m0, K + Σ) and its gradient tr[K̄ dK] in every parameter, K̄ = ½(ααᵀ - p(K + Σ)⁻¹).
 
-    One factor of K + Σ and one inverse in its place are n³ operations; of K̄ and of K only the lower triangles
-    are made, off-diagonal entries standing for two, and a kernel sees a strip of rows at a time.
+    One factor of K + Σ and one inverse in its place take n³ operations. Only the lower triangles of K̄ and K
+    are computed, whose off-diagonal entries count twice, and the kernel sees a strip of rows at a time.
     """
     L = _factor(P)
     value = _value(P, L)
@@ -58,7 +58,7 @@ def exact_gradient(P: Problem) -> tuple[float, Gradients]:
 
 
 def exact_left_out(P: Problem) -> tuple[Array, Array]:
-    """y less its mean given all other rows (n, p), and the variance of f there (n,)."""
+    """Return y less its mean given all other rows (n, p), and the variance of f given them (n,)."""
     L = _factor(P)
     alpha = solve_lower(L, solve_lower(L, P.Y), transposed=True)
     precision = _inverse_diagonal(L)
@@ -66,7 +66,7 @@ def exact_left_out(P: Problem) -> tuple[Array, Array]:
 
 
 def gradient_by_name(P: Problem, kernel: Gradients, diagonal: Array, alpha: Array) -> Gradients:
-    """The gradient by name, from the kernel's own part, the diagonal of K̄ (n,) and α (n, p)."""
+    """Return the gradient by name, from the kernel's own part, the diagonal of K̄ (n,) and α (n, p)."""
     noise_bar = diagonal / P.weight(slice(None))
     if P.weights is not None:
         noise_bar = noise_bar - 0.5 * P.p * (P.weights - 1.0) / P.noise
@@ -81,7 +81,7 @@ def gradient_by_name(P: Problem, kernel: Gradients, diagonal: Array, alpha: Arra
 
 
 def log_density(P: Problem, quadratic: float, log_det: float) -> float:
-    """log N(y | m0, K + Σ) from yᵀ(K + Σ)⁻¹y, summed over outputs, and log|K + Σ|."""
+    """Return log N(y | m0, K + Σ) from yᵀ(K + Σ)⁻¹y, summed over outputs, and log|K + Σ|."""
     xp = namespace(P.X)
     value = quadratic + P.p * (P.n * math.log(2 * math.pi) + log_det)
     if P.weights is not None:  # c copies of a row: Π N(y|f, σ²) is N(y|f, σ²/c) (2πσ²)^(-(c-1)/2) c^(-1/2)
@@ -91,12 +91,12 @@ def log_density(P: Problem, quadratic: float, log_det: float) -> float:
 
 
 def _added(P: Problem) -> Array:
-    """The noise added to the diagonal of K: each row's, divided by the times the row counts."""
+    """Return the noise on the diagonal of K: each row's variance over its weight. (n,)"""
     return P.noise / P.weight(slice(None))
 
 
 def _factor(P: Problem) -> Array:
-    """The Cholesky factor of K + Σ; where it has none, little noise is named as the reason."""
+    """Return the Cholesky factor of K + Σ. Raise if it has none, because of little noise where that is so."""
     try:
         return gram_factor(P.kernel, P.X, _added(P))
     except FactorisationError as error:
@@ -105,7 +105,7 @@ def _factor(P: Problem) -> Array:
 
 
 def require_digits(P: Problem, alpha: Array) -> None:
-    """Raise if rounding of a mean k_uᵀα is a twentieth of the targets."""
+    """Raise if the rounding error of a mean k_uᵀα may be a twentieth of the targets or more."""
     xp = namespace(P.X)
     total = float(xp.max(xp.sum(xp.abs(alpha), axis=0))) * float(xp.max(P.kernel.diagonal(P.X)))
     if not total * xp.finfo(P.X.dtype).eps <= 0.05 * float(xp.max(xp.abs(P.Y))):
@@ -120,7 +120,7 @@ def _too_alike(P: Problem) -> FactorisationError:
 
 
 def _inverse_of(L: Array) -> Array:
-    """The lower triangle of (LLᵀ)⁻¹, on the CPU in L's place: two thirds of the work of the factor again."""
+    """Return the lower triangle of (LLᵀ)⁻¹, on the CPU in L's place: 2n³/3 operations, twice the factor's."""
     if not _in_place(L):
         Linv = inverse_lower(L)
         return Linv.T @ Linv
@@ -130,7 +130,7 @@ def _inverse_of(L: Array) -> Array:
 
 
 def _inverse_diagonal(L: Array) -> Array:
-    """The diagonal of (LLᵀ)⁻¹ from L⁻¹, on the CPU in L's place: half the work of the inverse. (n,)"""
+    """Return the diagonal of (LLᵀ)⁻¹ from L⁻¹, on the CPU in L's place: half the work of the inverse. (n,)"""
     if not _in_place(L):
         return row_squares(inverse_lower(L).T)
     trtri(L)

@@ -1,4 +1,4 @@
-"""Compiled steps of learning vector fields, p-by-p: averages of a mixture, and sweeps over vectors."""
+"""Compiled steps of learning vector fields, on p-by-p matrices: averages of mixtures, sweeps over nodes."""
 
 from math import exp, inf, isfinite, log, sqrt
 
@@ -7,12 +7,12 @@ import numpy as np
 from ..engine.site_loops import LEAST_SHARE
 from ..numerics.compiling import compiled, helper
 
-_jit = helper(_nrt=True)  # p-by-p arrays are made everywhere
+_jit = helper(_nrt=True)  # these functions allocate p-by-p arrays
 
 
 @_jit
 def explained(W: np.ndarray, Lam: np.ndarray, V: np.ndarray) -> float:
-    """V = (W⁻¹ + Λ)⁻¹ = T(I + TᵀΛT)⁻¹Tᵀ, W = TTᵀ; returns log |I + WΛ|, or -inf if V is no covariance."""
+    """Write V = (W⁻¹ + Λ)⁻¹ = T(I + TᵀΛT)⁻¹Tᵀ, W = TTᵀ; return log |I + WΛ|, -inf if V is no covariance."""
     values, T = np.linalg.eigh(W)
     T *= np.sqrt(np.maximum(values, 0.0))  # W may be only semi-definite
     values, U = np.linalg.eigh(np.eye(len(W)) + np.dot(np.dot(T.T, Lam), T))
@@ -33,13 +33,13 @@ def tilt(
     q: np.ndarray,  # (p,): out
     r: np.ndarray,  # (p, p): out
 ) -> float:
-    """log⟨Σⱼ exp(cⱼ + bⱼᵀz - ½ zᵀΛⱼz)⟩, z ~ N(mean, W), and its derivatives in the mean. [004 eqs F.2-F.9]
+    """Return log⟨Σⱼ exp(cⱼ + bⱼᵀz - ½ zᵀΛⱼz)⟩, z ~ N(mean, W); write its mean derivatives. [004 eqs F.2-F.9]
 
     With e = b - Λ mean and V = (W⁻¹ + Λ)⁻¹ a component has
 
         log sⱼ = c + bᵀmean - ½ meanᵀΛmean + ½ eᵀVe - ½ log|I + WΛ|,   ∂ = e - ΛVe,   ∂² = ΛVΛ - Λ
 
-    NaN where a component has no average.
+    NaN if a component has no average.
     """
     k, p = b.shape
     values, g, h = np.empty(k), np.empty((k, p)), np.empty((k, p, p))
@@ -97,7 +97,7 @@ def symmetric(M: np.ndarray) -> np.ndarray:
 
 @_jit
 def effective(Lam: np.ndarray, b: np.ndarray, Gamma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The site exp(bᵀg - ½ gᵀΛg) as it acts on φᵀv where g = φᵀv + N(0, Γ): (I + ΛΓ)⁻¹Λ and (I + ΛΓ)⁻¹b."""
+    """Return the site exp(bᵀg - ½ gᵀΛg) as it acts on φᵀv, g = φᵀv + N(0, Γ): (I + ΛΓ)⁻¹Λ and (I + ΛΓ)⁻¹b."""
     M = np.eye(len(b)) + np.dot(Lam, Gamma)
     return symmetric(np.linalg.solve(M, Lam)), np.linalg.solve(M, b)
 
@@ -117,10 +117,10 @@ def sweep(
     site_b: np.ndarray,  # (n, p): changes
     rate: float,
 ) -> tuple[int, float, float]:
-    """Visit rows one by one: take the old site out, look, put the new one in. [004 eqs 4.18, 4.36, 5.38]
+    """Replace each node's site by that of its mixture's average without it. [004 eqs 4.18, 4.36, 5.38]
 
-    With sites that are zero this is online learning. Returns how many rows were done, short of all where one
-    failed, the largest move of a site in units of its row's spread, and Σ log⟨t⟩.
+    With sites of zero this is online learning. Return how many nodes were done, fewer than all if one failed,
+    the largest move of a site in units of its node's spread, and Σ log⟨t⟩.
     """
     m, p = len(w), prior.shape[1]
     largest, total = 0.0, 0.0

@@ -1,8 +1,8 @@
-"""Learning vector fields: likelihoods of whole vectors, basis functions in groups. [004 §5.4, appendix F]
+"""Learning of vector fields, with likelihoods of whole vectors at nodes. [004 §5.4, appendix F]
 
 A field of p components is an ordinary process over inputs (x, component), see `kernels.codes`; `stack` makes
-these inputs and the result is an ordinary `Posterior`. But a node x tells of all its components at once: its
-likelihood has a vector q and a matrix r (5.38), and its p basis functions come and go together (5.42-5.43).
+these inputs, and the result is an ordinary `Posterior`. A node x informs about all its components at once:
+its likelihood has a vector q and a matrix r (5.38), its p basis functions come and go together (5.42-5.43).
 """
 
 from dataclasses import dataclass, replace
@@ -23,23 +23,23 @@ from ..numerics.workers import blas_for, interruptible
 from . import field_loops as loops
 from .mixtures import AVERAGE, Mixtures
 
-CLIMB_GAIN = 1e-6  # nats that another component of a node must gain
+CLIMB_GAIN = 1e-6  # nats that a change of a node's component must gain
 
 
 def stack(X: ArrayLike, components: int = 2) -> np.ndarray:
-    """The inputs (x, 0), …, (x, p - 1) of every node x, node after node. (n p, d + 1)"""
+    """Return the inputs (x, 0), …, (x, p - 1) of every node x, node after node. (n p, d + 1)"""
     X = to_numpy(as_inputs(X)).astype(float, copy=False)
     numbers = np.tile(np.arange(float(components)), len(X))
     return np.column_stack([np.repeat(X, components, axis=0), numbers])
 
 
 def unstack(values: ArrayLike, components: int = 2) -> np.ndarray:
-    """Values at stacked inputs, a row for each node: (n p,) to (n, p)."""
+    """Reshape values at stacked inputs to one row for each node: (n p,) to (n, p)."""
     return np.asarray(values).reshape(-1, components)
 
 
 def own_covariance(kernel: Kernel, X: ArrayLike, components: int = 2) -> np.ndarray:
-    """The prior covariance W₀ of the components at each node. (n, p, p)"""
+    """Return the prior covariance W₀ of the components at each node. (n, p, p)"""
     inputs, p, block = stack(X, components), components, 16 * components
     out = np.empty((len(inputs) // p, p, p))
     for start in range(0, len(inputs), block):
@@ -51,7 +51,7 @@ def own_covariance(kernel: Kernel, X: ArrayLike, components: int = 2) -> np.ndar
 
 
 def predict(post: Posterior, X: ArrayLike, components: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (n, p) and covariance (n, p, p) of the whole vector at each of X on its own. [004 eq. 5.34]"""
+    """Return mean (n, p) and covariance (n, p, p) of the vector at each of X on its own. [004 eq. 5.34]"""
     inputs = stack(X, components)
     covariance = own_covariance(post.kernel, X, components)
     if len(post):
@@ -65,7 +65,7 @@ def predict(post: Posterior, X: ArrayLike, components: int = 2) -> tuple[np.ndar
 
 
 def nodes_of(post: Posterior) -> tuple[np.ndarray, int]:
-    """The nodes (m/p, d) whose stacked inputs are the basis of a process, and p."""
+    """Return the nodes (m/p, d) whose stacked inputs are the basis of a process, and p."""
     Z = to_numpy(post.basis.parameters["Z"]) if isinstance(post.basis, Points) else np.empty((0, 0))
     p = int(Z[:, -1].max()) + 1 if Z.size else 0
     nodes = Z[::p, :-1] if p else Z
@@ -76,7 +76,7 @@ def nodes_of(post: Posterior) -> tuple[np.ndarray, int]:
 
 @dataclass(frozen=True, eq=False)
 class FieldSites:
-    """The site exp(bᵀg - ½ gᵀΛg) of each node, g its vector above the prior mean. [004 eq. 4.17]"""
+    """A site exp(bᵀg - ½ gᵀΛg) for each node, g its vector above the prior mean. [004 eq. 4.17]"""
 
     Lam: np.ndarray  # (n, p, p)
     b: np.ndarray  # (n, p)
@@ -85,7 +85,7 @@ class FieldSites:
 
 
 class FieldProcess:
-    """A process on a basis that stays, in whitened coordinates v ~ N(w, S), and n nodes with their sites."""
+    """A process on a fixed basis, in whitened coordinates v ~ N(w, S), and n nodes with their sites."""
 
     def __init__(
         self, kernel: Kernel, basis: Points, mean: Mean, jitter: float, X: np.ndarray, t: Mixtures
@@ -101,7 +101,7 @@ class FieldProcess:
         Phi = solve_lower(self.L, np.ascontiguousarray(basis.cross(kernel, stacked).T)).T  # (n p, m)
         self.Phi = np.ascontiguousarray(Phi.reshape(n, p, -1))
         explained = np.einsum("npm,nqm->npq", self.Phi, self.Phi)
-        self.Gamma = own_covariance(kernel, X, p) - explained  # what the basis leaves
+        self.Gamma = own_covariance(kernel, X, p) - explained  # what the basis does not explain
         self.log_predictive = 0.0
         self.forget()
 
@@ -112,11 +112,11 @@ class FieldProcess:
         self.sites = FieldSites(np.zeros((n, p, p)), np.zeros((n, p)))
 
     def assume(self, Z: np.ndarray) -> None:
-        """Take as each node's site the component of its mixture that is largest at Z (n, p)."""
+        """Make each node's site the component of its mixture that is largest at Z (n, p)."""
         self.choose(np.argmax(self.t.log_terms(Z), axis=1))
 
     def choose(self, components: np.ndarray, nodes: np.ndarray | None = None) -> None:
-        """Take as each node's site this component of its mixture (n,), those of other `nodes` are none."""
+        """Make each node's site the component (n,) of its mixture; with `nodes`, all others get no site."""
         rows = np.arange(len(components)) if nodes is None else nodes
         Lam, b = np.zeros_like(self.sites.Lam), np.zeros_like(self.sites.b)
         Lam[rows] = self.t.Lam[rows, components[rows]]
@@ -126,8 +126,8 @@ class FieldProcess:
         self.rebuild()
 
     def decide(self, rounds: int) -> None:
-        """Take each node's component that is largest at the mean, until none changes: a field that has
-        decided. Its sites have converged if it ends within that number of rounds.
+        """Choose each node's component that is largest at the mean, until no choice changes. The sites have
+        converged if that takes at most `rounds` rounds.
         """
         which = np.full(len(self.t), -1)
         for _ in range(rounds):
@@ -139,14 +139,14 @@ class FieldProcess:
             self.choose(which)
 
     def climb(self, order: np.ndarray) -> None:
-        """Decide anew, node after node in this order, each for the component that is largest given those
-        before; then change one after the other, where that makes the field more probable.
+        """Choose components anew: first node after node in this order, each the largest given those before;
+        then change single choices as long as that makes the field more probable.
         """
         self.forget()
         which = np.zeros(len(self.t), dtype=int)
-        for i in order:
+        for done, i in enumerate(order, 1):
             which[i] = np.argmax(self.t.log_terms(self.prior + self.Phi @ self.w)[i])
-            self.choose(which, order[: int(np.flatnonzero(order == i)[0]) + 1])
+            self.choose(which, order[:done])
         best, better = self.log_weight(), True
         while better:
             better = False
@@ -160,12 +160,12 @@ class FieldProcess:
         self.sites = replace(self.sites, converged=True)
 
     def log_weight(self) -> float:
-        """`relative_weight` of the present process at its own nodes."""
+        """Return `relative_weight` of the present process at its own nodes."""
         at_mean = float(np.sum(self.t.log_density(self.prior + self.Phi @ self.w)))
         return at_mean - 0.5 * float(self.w @ self.w) - 0.5 * self.log_B
 
     def run(self, order: np.ndarray, sweeps: int, damping: float, convergence: float) -> None:
-        """Sweep until no site moves, or `sweeps` times."""
+        """Sweep until no site moves by more than `convergence`, at most `sweeps` times."""
         converged, last = False, self.sites.n_sweeps + sweeps
         while self.sites.n_sweeps < last and not converged:
             converged = self.sweep(order, damping if self.sites.n_sweeps else 1.0) <= convergence
@@ -173,7 +173,7 @@ class FieldProcess:
             self.rebuild()
 
     def sweep(self, order: np.ndarray, rate: float) -> float:
-        """Visit the nodes in this order; returns the largest move of a site."""
+        """Visit the nodes in this order and return the largest move of a site."""
         t, Lam, b = self.t, self.sites.Lam.copy(), self.sites.b.copy()
         move, given = 0.0, (self.S, self.w, self.Phi, self.Gamma, self.prior, t.log_c, t.b, t.Lam)
         _, p, m = self.Phi.shape
@@ -204,12 +204,12 @@ class FieldProcess:
         self.S = self.A @ self.A.T
 
     def _effective(self) -> tuple[np.ndarray, np.ndarray]:
-        """Λ and b of the sites as they act on φᵀv, with Γ as noise of their own. (n, p, p), (n, p)"""
+        """Return Λ (n, p, p) and b (n, p) of the sites as they act on φᵀv, with Γ as noise of each node."""
         M = np.eye(self.t.components) + self.sites.Lam @ self.Gamma
         return np.linalg.solve(M, self.sites.Lam), np.linalg.solve(M, self.sites.b[:, :, None])[:, :, 0]
 
     def log_evidence(self) -> float | None:
-        """log Z = -½ log|B| + ½ Σ bᵀφᵀw + Σ [log⟨t⟩ - log⟨site⟩] over cavities; None if one is improper."""
+        """Return log Z = -½ log|B| + ½ Σ bᵀφᵀw + Σ [log⟨t⟩ - log⟨site⟩], None if a cavity is improper."""
         Lam, b = self._effective()
         s = np.einsum("npm,mk,nqk->npq", self.Phi, self.S, self.Phi, optimize=True)
         mu = self.Phi @ self.w
@@ -240,13 +240,13 @@ def update(
     capacity: int | None = None,
     score: Score = "mean",
 ) -> Posterior:
-    """The process after the nodes X (n, d) with mixtures t, read once and in `order`. [004 eq. 5.38]
+    """Return the process after the nodes X (n, d) with mixtures t, read once and in `order`. [004 eq. 5.38]
 
         α + v q,   C + v r vᵀ,   v = C k + e,   one column for each component of the node
 
-    Each node joins the basis with all its components. Beyond `capacity` nodes the one of least score goes
-    (5.42). Without a limit the order matters only where mixtures have several components. `log_predictive`
-    gains Σ log⟨t(z)⟩.
+    Each node joins the basis with all its components. Beyond `capacity` nodes (None: no limit) the node of
+    least score is removed (5.42). Without a limit the order matters only if mixtures have several components.
+    `log_predictive` gains Σ log⟨t(z)⟩.
     """
     X, order = as_nodes(X, t), _order(order, len(t))
     if capacity is None:
@@ -258,7 +258,7 @@ def update(
 
 
 def _read(post: Posterior, t: Mixtures, X: np.ndarray, order: np.ndarray) -> Posterior:
-    """`update` without a limit: the nodes join the basis first, which changes nothing, and are then read."""
+    """Apply `update` without a limit: add the nodes to the basis, which changes nothing, then read them."""
     post.require_exact("updating needs")
     old = to_numpy(post.basis.parameters["Z"]) if len(post) else np.empty((0, X.shape[1] + 1))
     places = dict.fromkeys(map(bytes, [*old, *stack(X, t.components)]))  # rows, each once, in order
@@ -288,13 +288,13 @@ def expectation_propagation(
     start: FieldSites | None = None,
     jitter: float = DEFAULT_JITTER,
 ) -> Posterior:
-    """The field given mixtures t at the nodes X (n, d), with `sites` and `log_evidence`. [004 ch. 4, §5.4.4]
+    """Return the field given mixtures t at nodes X (n, d), with `sites`, `log_evidence`. [004 ch. 4, §5.4.4]
 
-    `nodes` (m, d) carry the basis, by default X itself; with fewer, what they do not explain of a node stays
-    noise of that node (FITC). The first sweep visits the nodes in `order` and is online learning (5.38); it
-    decides which of several modes is followed. Later sweeps take a node's site out before they look (4.36),
-    until none moves by more than `convergence` in units of its node's spread. `start` gives sites to go on
-    from, whatever the basis they were found on.
+    `nodes` (m, d) carry the basis, by default X itself; with fewer, what they do not explain of a node counts
+    as noise of that node (FITC). The first sweep visits the nodes in `order` and is online learning (5.38);
+    it decides which of several modes is followed. Later sweeps remove a node's site before they make a new
+    one (4.36), until no site moves by more than `convergence` in units of its node's spread. `start` gives
+    sites to continue from, also those found on another basis.
     """
     X, order = as_nodes(X, t), _order(order, len(t))
     require_in("damping", damping, "(0, 1]")
@@ -311,23 +311,23 @@ def expectation_propagation(
 
 
 def removal_scores(post: Posterior, score: Score = "mean") -> np.ndarray:
-    """The cost of removing each node with all its components, in KL units. (nodes,) [004 eq. 5.43]"""
+    """Return the KL cost of removing each node with all its components. (nodes,) [004 eq. 5.43]"""
     return post.removal_scores(score, nodes_of(post)[1])
 
 
 def prune(post: Posterior, capacity: int, score: Score = "mean") -> Posterior:
-    """The process with at most `capacity` nodes: the node of least score goes, repeatedly. [004 eq. 5.42]"""
+    """Remove the node of least score until at most `capacity` nodes are left. [004 eq. 5.42]"""
     with blas_for(len(post)):
         return post.prune(capacity, score, nodes_of(post)[1])
 
 
 def relative_weight(post: Posterior, t: Mixtures, X: ArrayLike) -> float:
-    """log γ: how much of the posterior lies under this one of its modes. [004 eqs 5.39-5.41]
+    """Return log γ, the log of this mode's share of the posterior up to a constant. [004 eqs 5.39-5.41]
 
         log q(ẑ) + ½ log|Σ̂| + (N p/2) log 2π,   q(ẑ) = Π t(ẑᵢ) p₀(ẑ)
 
-    ẑ is the process's mean at the nodes. In whitened coordinates this is Σ log t(ẑᵢ) - ½|w|² + ½ log|S|, and
-    no matrix of the size of the data is inverted. With one component at each node, and the nodes as basis, it
+    ẑ is the process's mean at the nodes. In whitened coordinates this is Σ log t(ẑᵢ) - ½|w|² + ½ log|S|,
+    without an inverse of the size of the data. With one component at each node, and the nodes as basis, it
     is the log evidence.
     """
     X = as_nodes(X, t)
@@ -339,7 +339,7 @@ def relative_weight(post: Posterior, t: Mixtures, X: ArrayLike) -> float:
 
 
 def as_nodes(X: ArrayLike, t: Mixtures) -> np.ndarray:
-    """X as finite inputs (n, d), one for each mixture."""
+    """Return X as finite inputs (n, d). Raise if there is not one for each mixture."""
     X = np.ascontiguousarray(to_numpy(as_rows(X)), dtype=float)
     if len(X) != len(t):
         raise ShapeError(f"X has {len(X)} rows, but t has mixtures for {len(t)} nodes; they must agree")

@@ -1,4 +1,4 @@
-"""The information that a row would add to a process, before it is read. [004 §3.8.1]"""
+"""Information gain: how much reading a row would teach a process. [004 §3.8.1]"""
 
 import numpy as np
 
@@ -10,12 +10,12 @@ from ..numerics.arrays import Array, to_numpy
 
 
 def information_gain(post: Posterior, likelihood: Likelihood, X: Array, y: Array | None = None) -> np.ndarray:
-    """KL(process after the row || process now) of each row alone: what reading it would teach. (n,)
+    """Return KL(process after the row || process now) for each row on its own. (n,)
 
         ½ [(q² + r)σ² - log(1 + rσ²)]   [004 eq. 3.16]
 
-    Without y, its expectation over what the process itself predicts for y. There E(q² + r) = 0, so -½ E log(1
-    + rσ²) remains: no label is needed to ask for the next one. [004 §3.8.1]
+    Without y, return its expectation over the y that the process predicts. As E(q² + r) = 0, that is
+    -½ E log(1 + rσ²), so the next row to label can be chosen before any label is known. [004 §3.8.1]
     """
     X = as_inputs(X)
     mean, variance = (to_numpy(part) for part in post.predict(X))
@@ -41,12 +41,12 @@ def information_gain(post: Posterior, likelihood: Likelihood, X: Array, y: Array
 
 
 def most_informative(post: Posterior, likelihood: Likelihood, X: Array, y: Array | None = None) -> int:
-    """The row with the largest information gain: which to read, or to have labelled, next."""
+    """Return the number of the row with the largest information gain, to be read or labelled next."""
     return int(np.argmax(information_gain(post, likelihood, X, y)))
 
 
 def checked_targets(likelihood: Likelihood, y: Array, X: np.ndarray) -> np.ndarray:
-    """y as a likelihood takes it, one target or several for each row of X."""
+    """Return y as the likelihood takes it. Raise if it has not one row of targets for each row of X."""
     y = likelihood.check(to_numpy(y), processes=True)
     if y.ndim not in (1, 2) or len(y) != len(X) or y.shape[1:] == (0,):
         raise ShapeError(f"y has shape {y.shape}, but X has {len(X)} rows; give one target row per input row")

@@ -1,6 +1,6 @@
-"""Predictions of each row by the others, in closed form: `leave_one_out`. [003 §2, 001 eq. 9]
+"""Leave-one-out predictions, of each row by the others, in closed form. [003 §2, 001 eq. 9]
 
-Without row i, the others and all parameters held, a Gaussian posterior predicts y_i by
+Without row i, with the others and all parameters held, a Gaussian posterior predicts y_i by
 
     exact GP:        y_i - α_i / (K + Σ)⁻¹_ii                    and variance 1 / (K + Σ)⁻¹_ii
     row of a table:  (μ - sν) / (1 - τs)                         and variance s / (1 - τs) + R + σ²
@@ -35,18 +35,18 @@ from .exact import exact_left_out, exact_posterior
 from .pic import Predictor
 from .regression import approximation_of, as_problem, posterior_of
 
-JACKKNIFE_NUMBERS = 1 << 22  # predictions without a row that are held at a time
+JACKKNIFE_NUMBERS = 1 << 22  # the most leave-one-out predictions that are in memory at a time
 
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """Each row as the others predict it: mean and variance of y, under a likelihood of f, and the log
-    density of y.
+    """Predictions of each row by all others. Mean and variance are those of y under Gaussian noise, of f
+    under a likelihood.
     """
 
     mean: np.ndarray  # (n,) or (n, p)
     variance: np.ndarray  # (n,)
-    log_density: np.ndarray  # (n,), of y, the mean over outputs
+    log_density: np.ndarray  # (n,), of y, averaged over outputs
     error: np.ndarray  # (n,) or (n, p), y less the mean
 
     @property
@@ -55,20 +55,20 @@ class LeftOut:
 
     @property
     def explained(self) -> np.ndarray:
-        """The share of the variance of y that rows explain of each other, of each output; NaN is no entry."""
+        """The share of each output's variance that the predictions explain; NaN errors are left out. (p,)"""
         spread = np.maximum(np.nanvar(self.mean + self.error, axis=0), 1e-300)
         return np.atleast_1d(1.0 - np.nanmean(self.error**2, axis=0) / spread)
 
     @property
     def inside(self) -> float:
-        """The share of y in the intervals of 95 % that all other rows give."""
+        """The share of y inside the 95 % intervals of the predictions."""
         seen = ~np.isnan(self.error)
         std = np.broadcast_to(self.std, self.error.shape)
         return float(np.mean(np.abs(self.error[seen]) <= ndtri(0.975) * std[seen]))
 
     def with_noise(self, before: np.ndarray, after: np.ndarray) -> "LeftOut":
-        """The predictions of one output with another noise of rows (n,). Along neighbours others may leave
-        less than the noise before, since only some of them are seen: then nothing of f.
+        """Return the predictions of one output with the noise of rows (n,) changed from `before` to `after`.
+        Along neighbours, which see only some rows, the variance may be below the noise: then f has none.
         """
         variance = np.maximum(self.variance - before, 0.0) + after
         density = -0.5 * (np.log(2.0 * np.pi * variance) + self.error**2 / variance)
@@ -90,10 +90,10 @@ def leave_one_out(
     neighbours: Given = None,
     weights: Given = None,
 ) -> LeftOut:
-    """Predictions of each row's y by all other rows, without a refit. Arguments as for `condition`; X may be
-    a source, whose rows come in the order of its parts.
+    """Predict each row's y by all other rows, without a refit. Arguments as for `condition`; X may be a
+    source, whose rows come in the order of its parts.
 
-    Under Gaussian noise they equal those of refits; a likelihood's are refits with the other sites held.
+    The result equals that of refits; under a likelihood, of refits with all other rows' sites held.
     """
     row = approximation_of(approximation, power, neighbours)
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
@@ -101,7 +101,7 @@ def leave_one_out(
 
 
 def left_out_of(P: Problem | Parted, post: Posterior | None = None) -> LeftOut:
-    """`leave_one_out` of a checked problem; `post` is its posterior on a basis, where that is known."""
+    """Apply `leave_one_out` to a checked problem; `post` is its posterior on a basis, if known already."""
     if isinstance(P, Parted):
         return _left_out_of_parts(P)
     if P.likelihood is not None and (P.row.name in ("exact", "sod") or P.row.keeps == "neighbours"):
@@ -117,7 +117,7 @@ def left_out_of(P: Problem | Parted, post: Posterior | None = None) -> LeftOut:
 
 
 def _left_out_of_parts(P: Parted) -> LeftOut:
-    """`leave_one_out` over a source: one more pass, part by part, with the sites of each part's rows."""
+    """Apply `leave_one_out` to a source by one more pass over its parts, with the sites of their rows."""
     if P.row.keeps in ("blocks", "neighbours"):
         raise ParameterError(f"leave_one_out over a source has no {P.row.name!r}; use 'fitc', or arrays")
     post, setting = posterior_of(P), P.setting
@@ -148,7 +148,7 @@ def _left_out_of_part(
 
 
 def _described(P: Problem, error: Array, variance: Array) -> LeftOut:
-    """Errors (n, p) of y and variances (n,) of f as predictions of y."""
+    """Make predictions from the errors of y (n, p) and the variances of f (n,)."""
     if P.likelihood is not None:
         mean, of_f = to_numpy(P.Y)[:, 0] - to_numpy(error)[:, 0], np.maximum(to_numpy(variance), 1e-300)
         density = P.likelihood.log_predictive(to_numpy(P.observed(slice(None))), mean, of_f)
@@ -161,14 +161,14 @@ def _described(P: Problem, error: Array, variance: Array) -> LeftOut:
 
 
 def _left_out_of_blocks(P: Problem) -> tuple[Array, Array]:
-    """`left_out_errors` where R is kept in blocks or along neighbours: all copies of a row are out."""
+    """Return `left_out_errors` with R kept in blocks or along neighbours; all copies of a row are out."""
     F = factorise(P)
     V, precision = leave_out_pass(P, Back(F.w, F.Linv.T @ F.w, F.Linv, LBinv=F.LBinv), F.kept)
     return V / precision[:, None], 1.0 / precision - P.noise / P.weight(slice(None))
 
 
 def left_out_errors(P: Problem, post: Posterior | Predictor) -> tuple[Array, Array]:
-    """y less its mean without the row (n, p), and the variance of f there (n,); other sites are held."""
+    """Return y less its mean without the row (n, p), f's variance without it (n,); other sites are held."""
     if not isinstance(post, Posterior):
         return _left_out_of_blocks(P)
     xp, m0 = namespace(P.X), P.mean(P.X)
@@ -197,11 +197,11 @@ def left_out_errors(P: Problem, post: Posterior | Predictor) -> tuple[Array, Arr
 
 @dataclass(frozen=True, eq=False)
 class Jackknife:
-    """Intervals from predictions that leave each row out in turn: the jackknife+ of Barber et al. (2021).
+    """Conformal intervals by the jackknife+ of Barber et al. (2021), which leaves out each row in turn.
 
-    Without row i the mean is mean(x) - ψ(x)ᵀdᵢ, with ψ = Aᵀφ and dᵢ = Aᵀφᵢ τᵢeᵢ/(1 - τᵢsᵢ), so that no model
-    is fitted again. Row i errs by sᵢ of its own standard deviations; the interval at x goes from a low
-    quantile of mean₋ᵢ(x) - sᵢ std(x) to a high one of mean₋ᵢ(x) + sᵢ std(x).
+    Without row i the mean is mean₋ᵢ(x) = mean(x) - ψ(x)ᵀdᵢ, with ψ = Aᵀφ and dᵢ = ψᵢ τᵢeᵢ/(1 - τᵢ|ψᵢ|²), so
+    no model is fitted again. Row i errs by sᵢ of its own standard deviations; the interval at x goes from a
+    low quantile of mean₋ᵢ(x) - sᵢ std(x) to a high one of mean₋ᵢ(x) + sᵢ std(x).
     """
 
     posterior: Posterior
@@ -211,7 +211,7 @@ class Jackknife:
 
     @staticmethod
     def of(P: Problem) -> "Jackknife":
-        """The jackknife of a checked problem in memory, with one output and one Gaussian noise."""
+        """Make the jackknife of a checked problem in memory, with one output and Gaussian noise."""
         if P.likelihood is not None or not P.one_output or P.row.keeps in ("blocks", "neighbours"):
             raise ParameterError(
                 "the jackknife needs one target with Gaussian noise, and a row of the table without blocks "
@@ -234,7 +234,7 @@ class Jackknife:
         return Jackknife(post, noise, Psi * gain[:, None], np.abs(left.error) / left.std)
 
     def interval(self, X: np.ndarray, level: float) -> np.ndarray:
-        """The ends of an interval of y at each row. (n, 2)"""
+        """Return the ends of the interval of y at each row. (n, 2)"""
         post, n = self.posterior, len(self.scores)
         mean, variance = (to_numpy(a) for a in post.predict(X))
         std, ends = np.sqrt(np.maximum(variance, 0.0) + self.noise), np.empty((len(X), 2))
@@ -249,8 +249,8 @@ class Jackknife:
 
 
 def upper_quantile(scores: np.ndarray, level: float) -> np.ndarray:
-    """The ⌈(n + 1) level⌉-th smallest of n scores, ∞ where that is none: a new score of the same distribution
-    lies below it with probability `level` or more, whatever that is.
+    """Return the ⌈(n + 1) level⌉-th smallest of n scores, ∞ if there are fewer. A new score of the same
+    distribution, whatever that is, lies below it with probability `level` or more.
     """
     n = scores.shape[-1]
     k = int(np.ceil((n + 1) * level))

@@ -1,7 +1,7 @@
-"""Mixtures of Gaussians as what is known of a vector, perhaps with a prior divided out. [004 appendix F]
+"""Mixtures of Gaussians as likelihoods of vectors, perhaps with a prior divided out. [004 appendix F]
 
-A mixture is to fields what a `Likelihood` is to processes with one output: it gives log⟨t(z)⟩ under z ~
-N(mean, W), and the vector q and matrix r of its derivatives in the mean.
+A mixture does for fields what a `Likelihood` does for processes with one output: it gives log⟨t(z)⟩ under z ~
+N(mean, W), and its derivatives in the mean, a vector q and a matrix r.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ..errors import FactorisationError, NonFiniteError, ParameterError, ShapeEr
 from ..numerics.workers import interruptible
 from . import field_loops as loops
 
-AVERAGE = 1 << 14  # multiplications that the average of a component takes, about
+AVERAGE = 1 << 14  # estimate of the multiplications that the average of a component takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,8 +22,8 @@ class Mixtures:
 
         t(z) = Σⱼ exp(cⱼ + bⱼᵀz - ½ zᵀΛⱼz)
 
-    Λ may be singular or indefinite, so a mixture divided by a prior is one again. A component with c = -inf
-    is none.
+    Λ may be singular or indefinite, so that a mixture divided by a prior is one again. A component with c =
+    -inf does not exist.
     """
 
     log_c: np.ndarray  # (n, k)
@@ -38,14 +38,14 @@ class Mixtures:
         prior_mean: ArrayLike | None = None,
         prior_covariance: ArrayLike | None = None,
     ) -> "Mixtures":
-        """Σⱼ βⱼ N(z; cⱼ, Aⱼ), for instance what a local retrieval gives. [004 eq. 5.32]
+        """Make Σⱼ βⱼ N(z; cⱼ, Aⱼ), for instance from a local retrieval. [004 eq. 5.32]
 
         weights (n, k) ≥ 0, means (n, k, p), covariances (n, k, p, p). The prior N(μ₀, W₀) that the retrieval
         used, μ₀ (p,) or (n, p) and W₀ (p, p) or (n, p, p), is divided out: p_m(z)/p₀(z). [004 eq. F.1]
 
             Λ = A⁻¹ - W₀⁻¹,   b = A⁻¹c - W₀⁻¹μ₀,   exp(c) = β N(0; c, A)/N(0; μ₀, W₀)
 
-        F takes μ₀ = 0; here it may be anything, a forecast for instance.
+        Appendix F takes μ₀ = 0; here it may be anything, a forecast for instance.
         """
         weights, means, A = (np.asarray(v, dtype=float) for v in (weights, means, covariances))
         if means.ndim != 3 or weights.shape != means.shape[:2] or A.shape != (*means.shape, means.shape[2]):
@@ -86,21 +86,21 @@ class Mixtures:
 
     @property
     def components(self) -> int:
-        """p, the components of z."""
+        """The number p of z's components."""
         return self.b.shape[2]
 
     def log_terms(self, Z: ArrayLike) -> np.ndarray:
-        """The logarithm of every term at Z (n, p). (n, k)"""
+        """Return the logarithm of every term at Z (n, p). (n, k)"""
         Z = np.asarray(Z, dtype=float)
         linear, quadratic = np.einsum("nkp,np->nk", self.b, Z), np.einsum("np,nkpq,nq->nk", Z, self.Lam, Z)
         return self.log_c + linear - 0.5 * quadratic
 
     def log_density(self, Z: ArrayLike) -> np.ndarray:
-        """log t(z) at Z (n, p). (n,)"""
+        """Return log t(z) at Z (n, p). (n,)"""
         return np.logaddexp.reduce(self.log_terms(Z), axis=1)
 
     def tilted(self, mean: ArrayLike, covariance: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """log⟨t(z)⟩ (n,) for z ~ N(mean, covariance); its derivatives in the mean, q (n, p), r (n, p, p)."""
+        """Return log⟨t(z)⟩ (n,), z ~ N(mean, covariance), and its mean derivatives q (n, p), r (n, p, p)."""
         mean, W = np.ascontiguousarray(mean, dtype=float), np.ascontiguousarray(covariance, dtype=float)
         n, p = len(self), self.components
         if mean.shape != (n, p) or W.shape != (n, p, p):
@@ -114,7 +114,7 @@ class Mixtures:
 
 
 def _canonical(mean: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """log N(z; mean, A) = c + bᵀz - ½ zᵀΛz: c, b and Λ."""
+    """Return c, b and Λ of log N(z; mean, A) = c + bᵀz - ½ zᵀΛz."""
     try:
         L = np.linalg.cholesky(A)
     except np.linalg.LinAlgError as error:

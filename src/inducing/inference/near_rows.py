@@ -1,6 +1,4 @@
-"""The rows nearest to each query, by leaves of near rows or by products; training rows for queries, and
-single queries in microseconds.
-"""
+"""Search for the rows nearest to each query, and compiled predictions of single queries from them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,18 +16,18 @@ from ..numerics.blas import addresses
 from ..numerics.linalg import inverse_lower
 from ..numerics.workers import interruptible, row_slices, run_over, single_threaded_blas
 
-LEAF_ROWS = 256  # rows at most
-DEEP = 24  # coordinates from which boxes around leaves tell too little
-QUERIES = 1024  # that a thread looks for at a time
+LEAF_ROWS = 256  # the most rows of a leaf
+DEEP = 24  # from so many coordinates on, boxes around leaves exclude too little
+QUERIES = 1024  # queries that a thread searches for at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Training rows as queries need them: inputs, residuals e = y - Φᵀw, and the variance of the noise."""
+    """Training rows for predictions: inputs, residuals e = y - Φᵀw, and the variance of the noise."""
 
     X: Array  # (n, d)
     residuals: Array  # (n, p)
-    noise: Array  # (n,), a weight w counting as w rows
+    noise: Array  # (n,), divided by the weight of the row
 
     def __len__(self) -> int:
         return self.X.shape[0]
@@ -37,23 +35,23 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Near:
-    """Some queries, and the training rows that are neighbours of one of them."""
+    """A group of queries, and the training rows that are neighbours of at least one of them."""
 
     queries: np.ndarray  # (t,), their numbers
     rows: np.ndarray  # (c,), the numbers of the training rows
     Phi: Array  # (c + t, m), features of these rows, then of the queries
     given: Conditionals  # the queries given their neighbours
-    size: int = 0  # the rows of one query, where each has rows of its own
+    size: int = 0  # rows for each query if queries share none, else 0
 
 
 @dataclass(frozen=True, eq=False)
 class Leaves:
-    """Rows in leaves of near ones, each with the box it lies in."""
+    """A partition of rows into leaves of near rows, each with its bounding box."""
 
     numbers: np.ndarray  # (n,), of the rows, leaf after leaf
     Zt: np.ndarray  # (g, n), their coordinates
-    edges: np.ndarray  # (l + 1,)
-    low: np.ndarray  # (l, g)
+    edges: np.ndarray  # (l + 1,), where each leaf begins in `numbers`
+    low: np.ndarray  # (l, g), corners of the boxes
     high: np.ndarray
 
     @staticmethod
@@ -64,7 +62,7 @@ class Leaves:
         return Leaves(numbers, np.ascontiguousarray(Z[numbers].T), edges, low, high)
 
     def kneighbors(self, Q: np.ndarray, count: int) -> np.ndarray:
-        """The numbers of the `count` rows nearest to each query, nearest first. (t, count)"""
+        """Return the numbers of the `count` rows nearest to each query, nearest first. (t, count)"""
         from ..engine.neighbour_loops import nearest_rows
 
         N = np.empty((len(Q), count), dtype=np.int64)
@@ -78,8 +76,8 @@ class Leaves:
 
 
 class CompiledNear:
-    """`predictor(x)` is (mean, variance) of f at one point x, a float64 array (d,), given its nearest rows;
-    `predictor.many(X)` is the same of rows (t, d), as two arrays. Nothing is checked.
+    """A compiled predictor: `predictor(x)` is (mean, variance) of f at one point x, a float64 array (d,),
+    given its nearest rows; `predictor.many(X)` has those of rows (t, d), in two arrays. Nothing is checked.
     """
 
     def __init__(self, post: Posterior, data: Rows, Phi: np.ndarray, count: int) -> None:
@@ -110,7 +108,7 @@ class CompiledNear:
         self.many(data.X[:1])  # compile, or load what was compiled before
 
     def many(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of f at each row. (t,) each"""
+        """Return mean and variance of f at each row. (t,) each"""
         out = np.empty((len(X), 2))
         for some in [slice(None)] if len(X) == 1 else interruptible(len(X), self._work):
             if not self._function(addresses(), X[some], *self._arguments, self._count, out[some]):
@@ -123,7 +121,7 @@ class CompiledNear:
 
 
 class NearestRows:
-    """The rows nearest to each query among those with coordinates Z (n, g), nearest first."""
+    """A search for the rows nearest to each query among those with coordinates Z (n, g)."""
 
     def __init__(self, Z: np.ndarray) -> None:
         self.Z = Z
@@ -131,7 +129,7 @@ class NearestRows:
         self._plain: Any = None
 
     def __call__(self, Q: np.ndarray, count: int) -> np.ndarray:
-        """Their numbers. (t, count)"""
+        """Return the numbers of the `count` nearest rows, nearest first. (t, count)"""
         n, g = self.Z.shape
         if count == 0 or not len(Q):
             return np.empty((len(Q), count), dtype=np.int64)
@@ -151,7 +149,7 @@ class NearestRows:
 
 
 def near_queries(Z: np.ndarray, most: int) -> Iterator[np.ndarray]:
-    """The rows of Z in groups of at most `most` near ones: halves along the widest column, repeatedly."""
+    """Yield the rows of Z in groups of at most `most` near rows, by halving along the widest column."""
     todo = [np.arange(len(Z))] if len(Z) else []
     while todo:
         rows = todo.pop()

@@ -1,17 +1,17 @@
 """Sites of a likelihood along neighbours: expectation propagation on f itself.
 
 A row's likelihood becomes a Gaussian factor of precision τ and shift ν in f(x): a pseudo-target ỹ = ν/τ with
-the noise 1/τ, and these go through the passes of Gaussian noise. With C = Q + D of the pseudo-targets, the
-cavity of a row is f given all other pseudo-targets,
+the noise 1/τ, handled like data. With C = Q + D the covariance of the pseudo-targets, the cavity of a row is
+f given all other pseudo-targets,
 
     v₋ = 1/C⁻¹ᵢᵢ - 1/τ,   m₋ = ỹ - (C⁻¹ỹ)ᵢ/C⁻¹ᵢᵢ,   q, r of log Z = log∫ N(f; m₋, v₋) p(y|f) df
     τ = -r/(1 + v₋r),      ν = (q - m₋r)/(1 + v₋r)
     log evidence = log q(ỹ) + Σ [log Z - log N(ỹ; m₋, v₋ + 1/τ)]
 
-which is FITC's without neighbours and that of expectation propagation for the exact GP with all of them. In
-between D depends on the noise of neighbours other than by adding it, so the evidence is not stationary in the
-sites, and Σ log Z, the leave-one-out log density, is what to judge by. A row of weight c has c copies of its
-site, which share f: its cavity is without one of them.
+which is FITC's without neighbours and that of expectation propagation for the exact GP if all rows are
+neighbours. In between, the noise is not simply added in D, so the evidence is not stationary in the sites;
+judge a model by Σ log Z, the leave-one-out log density. A row of weight c has c copies of its site, which
+share f: its cavity leaves out one of them.
 """
 
 import math
@@ -26,32 +26,32 @@ from ..model.problem import Problem
 from ..numerics.arrays import Array, namespace, zeros_like_rows
 from ..numerics.workers import blas_for
 
-RATE = 0.8  # of the way to the new sites
+RATE = 0.8  # the share of the way to the new sites that the first step goes
 GROWTH = 1.2  # a step longer than this many times the one before is damped
-LEAST_PRECISION = 1e-8  # of a site, in units of the prior's: a pseudo-target needs some
+LEAST_PRECISION = 1e-8  # the least precision of a site, in units of the prior's
 
 
 @dataclass(frozen=True, eq=False)
 class Settled:
     """The sites of a likelihood along neighbours, and the Gaussian problem that they make."""
 
-    pseudo: Problem  # pseudo-targets with noise by row
+    pseudo: Problem  # pseudo-targets, each with its noise
     factors: evidence.Factors
     tau: Array  # (n,), of one copy of each row
     nu: Array
     log_evidence: float
-    log_densities: Array  # (n,), log Z: of each row given all others
+    log_densities: Array  # (n,), log Z of each row given all others
     n_sweeps: int
     converged: bool
 
 
 @dataclass(frozen=True, eq=False)
 class Cavities:
-    """f of each row given all others, but for further copies of its own."""
+    """The moments of f at each row given all other rows and all but one of the row's own copies."""
 
     mean: Array  # (n,), above the prior mean
     variance: Array
-    improper: Array  # of bool
+    improper: Array  # of bool: the prior stands in place of the cavity
 
 
 def settle(
@@ -63,7 +63,7 @@ def settle(
     escalate: bool = True,
     shared: SharedBlocks | None = None,
 ) -> Settled:
-    """The fixed point of the sites, from those given or the prior; `shared` is with problems of another y."""
+    """Iterate the sites from `start`, or the prior, to their fixed point; `shared` serves other y as well."""
     room = Held(blocks={}, runs={}, shared=shared or SharedBlocks())
     xp, prior, copies = namespace(P.X), P.kernel.diagonal(P.X), P.copies(slice(None))
     zero = zeros_like_rows((P.n,), P.X)
@@ -91,7 +91,7 @@ def settle(
 
 
 def gaussian_problem(P: Problem, Y: Array, noise: Array) -> Problem:
-    """The problem of pseudo-targets Y (n, 1), above the prior mean, with the noise of each (n,)."""
+    """Return the problem with pseudo-targets Y (n, 1), above the prior mean, and Gaussian noise (n,)."""
     return replace(P, likelihood=None, noise=noise, one_noise=False, Y=Y, weights=None, one_output=True)
 
 
@@ -109,12 +109,12 @@ def _cavities(
 
 
 def _proposed(P: Problem, cavities: Cavities, tau: Array, nu: Array) -> tuple[Array, Array, Array]:
-    """The sites that the likelihood asks for, and log Z; rows without a cavity keep their site."""
+    """Return the sites that match the likelihood's moments, and log Z; rows without a cavity keep theirs."""
     xp, m, v = namespace(tau), cavities.mean, cavities.variance
     value, q, r = tilted(P, slice(None), m, v)
     left = xp.maximum(1.0 + v * r, xp.full_like(v, LEAST_LEFT))
     least = LEAST_PRECISION / P.kernel.diagonal(P.X)
-    # a site that would be flat or bend upwards keeps its slope q at the cavity's mean
+    # a site of too little or negative precision gets the least, with the slope q at the cavity's mean
     flat = -r / left < least
     new_tau = xp.where(flat, least, -r / left)
     new_nu = xp.where(flat, q + least * m, (q - m * r) / left)
@@ -122,7 +122,7 @@ def _proposed(P: Problem, cavities: Cavities, tau: Array, nu: Array) -> tuple[Ar
 
 
 def _normalisers(cavities: Cavities, densities: Array, tau: Array, nu: Array, copies: Array) -> float:
-    """The sites' normalisers, to be added to the log evidence of the pseudo-targets."""
+    """Return the sum Σ [log Z - log N(ỹ; m₋, v₋ + 1/τ)] to be added to the pseudo-targets' log evidence."""
     xp, m, v = namespace(tau), cavities.mean, cavities.variance
     site = 0.5 * (v * nu * nu + 2.0 * m * nu - tau * m * m) / (1.0 + tau * v) - 0.5 * xp.log1p(tau * v)
     target = 0.5 * xp.log(copies * tau / (2.0 * math.pi)) - 0.5 * copies * nu * nu / tau

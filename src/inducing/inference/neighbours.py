@@ -1,4 +1,4 @@
-"""The row that keeps R along nearest neighbours: its sets of rows, and its predictor, which needs data."""
+"""The row "neighbours" of the table, which keeps R along nearest neighbours: its sets and its predictor."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ from . import selection
 from .near_rows import CompiledNear, Near, NearestRows, Rows, near_queries
 from .pic import Corrected
 
-BLOCK_ROWS = 1024  # at most in a block that neighbours are looked for in
-UNION_ROWS = 1024  # at most that queries looked at together may have as neighbours, if one alone has no more
-NEAR_QUERIES = 128  # looked at together where only pairs of neighbours are
-FEATURE_BYTES = 1 << 30  # up to which the features of all rows are kept for queries
+BLOCK_ROWS = 1024  # the most rows of a block in which neighbours are searched for
+UNION_ROWS = 1024  # the most neighbours, all together, of a group of queries that is not one query alone
+NEAR_QUERIES = 128  # the most queries in a group when the kernel is computed for pairs of neighbours only
+FEATURE_BYTES = 1 << 30  # the most memory for the features of all training rows
 
 
 def with_neighbours(P: Problem) -> Problem:
-    """The problem with the sets that its row of the table asks for: given, or found in blocks of near rows.
+    """Return the problem with each row's set of neighbours, as given or searched for in blocks of near rows.
 
-    Where every row may look at all others of its block, the block is kept as a whole.
+    If every row may depend on all others of its block, the block is kept as a whole.
     """
     neighbours, _ = P.row.neighbours, expects(P, surely=True)
     if np.ndim(neighbours) > 0:
@@ -82,25 +82,25 @@ def with_neighbours(P: Problem) -> Problem:
 
 
 def _with_given(P: Problem, neighbours: Array) -> Problem:
-    """The problem with given sets, in the numbers of the data as given; rows not used are not there."""
+    """Return the problem with the sets given, renumbered without the rows that the problem leaves out."""
     if P.labels is not None:
         raise ParameterError("blocks= says where to look for neighbours: leave it out, or give their number")
     sets = as_sets(neighbours, P.n_given)
     if P.kept is not None:
-        numbers = np.full(P.n_given + 1, -1)  # the last one is for none
+        numbers = np.full(P.n_given + 1, -1)  # the last is the target of -1, no neighbour
         numbers[P.kept] = np.arange(P.n)
         sets = np.sort(numbers[sets[P.kept]], axis=1)[:, ::-1]
     return in_batches(replace(P, sets=sets, blocks=blocks_of(sets)))
 
 
 def coordinates(kernel: Kernel, X: Array) -> np.ndarray:
-    """X as the kernel measures distances: columns over lengthscales; X where it measures none. (n, g)"""
+    """Return X as the kernel measures distances, divided by lengthscales; else X itself. (n, g)"""
     Z = to_numpy(kernel.scaled(X))
     return np.ascontiguousarray(Z if Z.shape[1] else to_numpy(X))
 
 
 def clusters(Z: np.ndarray) -> list[np.ndarray]:
-    """Near rows as blocks of at most BLOCK_ROWS, by k-means with a fixed seed, whatever the rows' order."""
+    """Group near rows into blocks of at most BLOCK_ROWS by k-means, whatever the order of the rows."""
     order, blocks = np.lexsort(Z.T[::-1]), []
     todo = [order]
     while todo:
@@ -116,7 +116,7 @@ def clusters(Z: np.ndarray) -> list[np.ndarray]:
 
 
 def rows_of(post: Posterior, P: Problem) -> Rows:
-    """The rows of a problem under Gaussian noise, with what the posterior of w leaves of their targets."""
+    """Return the training rows of a problem with Gaussian noise, and their residuals y - Φᵀw."""
     fitted = replace(post, mean_function=Zero()).mean(P.X)
     residuals = P.Y - (fitted[:, None] if post.one_output else fitted)
     return Rows(P.X, residuals, P.noise / P.weight(slice(None)))
@@ -130,7 +130,7 @@ def _rows_of_part(part: Part, setting: Setting, post: Posterior) -> Rows:
 
 
 def _given_sets(P: Problem) -> np.ndarray | None:
-    """The sets of a problem in the numbers of the data as given."""
+    """Return the sets of a problem, with rows numbered as in the data given."""
     if P.sets is None or P.kept is None:
         return P.sets
     sets = np.full((P.n_given, P.sets.shape[1]), -1)
@@ -139,7 +139,7 @@ def _given_sets(P: Problem) -> np.ndarray | None:
 
 
 class NeighboursPredictor(Corrected):
-    """The posterior of w, with each query correlated to the residuals of its nearest training rows.
+    """A predictor that corrects the posterior of w by the residuals of each query's nearest training rows.
 
     With N the n_neighbours rows nearest to a query (of all rows, not only earlier ones), b = A⁻¹c with A = (R
     + Σ)_NN and c = R_N*, and the residuals e = y - Φᵀw,
@@ -147,7 +147,7 @@ class NeighboursPredictor(Corrected):
         f* = φᵀw + bᵀe_N + r,   r ~ N(0, R_** - cᵀb)
         cov(f, f') = (R_xx' - bᵀR_Nx' - b'ᵀR_N'x + bᵀ(R + Σ)_NN' b') + gᵀB⁻¹g',   g = φ - Φ_N b
 
-    `posterior` is the Posterior of w, a process of its own that knows no neighbours.
+    `posterior` is the Posterior of w alone, without neighbours.
     """
 
     def __init__(
@@ -156,13 +156,13 @@ class NeighboursPredictor(Corrected):
         noise = above_rounding(data.noise, post.kernel, data.X)
         self.posterior, self.data, self.n_neighbours = post, replace(data, noise=noise), n_neighbours
         self._least = float(noise.min())
-        # the rows that each training row looks at, -1 for none, in the numbers of the data as given: what
-        # `condition(..., neighbours=sets)` takes; None where blocks are kept as a whole, and from a file
+        # the neighbours of each training row, as `condition(..., neighbours=sets)` takes them: numbers in the
+        # data given, -1 for none; None if blocks are kept as a whole, or the predictor is from a file
         self.sets = sets
 
     @staticmethod
     def of(post: Posterior, problem: Problem) -> NeighboursPredictor:
-        """The predictor with as many neighbours as the problem's rows have; all rows where those have all."""
+        """Make the predictor of a problem, with as many neighbours for each query as its rows have."""
         count, n = problem.row.n_neighbours, problem.n
         return NeighboursPredictor(
             post, rows_of(post, problem), n if count >= n - 1 else count, _given_sets(problem)
@@ -170,7 +170,7 @@ class NeighboursPredictor(Corrected):
 
     @staticmethod
     def over(post: Posterior, P: Parted) -> NeighboursPredictor:
-        """The predictor on a source's rows, which are read once, kept, and numbered part by part."""
+        """Make the predictor on a source's rows, which are read once and kept in memory, part after part."""
         parts = [part for part in P.source.map(_rows_of_part, P.setting, post) if len(part)]
         names = ("X", "residuals", "noise")
         rows = Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
@@ -185,7 +185,7 @@ class NeighboursPredictor(Corrected):
         self, path: str | Path, metadata: dict[str, Any] | None = None, precision: str = "double"
     ) -> int:
         """Write the predictor with its training rows, in double or single precision, to a file for
-        `inducing.load`; returns its size in bytes.
+        `inducing.load`, and return the file's size in bytes.
         """
         return save(self, path, metadata, precision)
 
@@ -196,7 +196,7 @@ class NeighboursPredictor(Corrected):
         return plain | more, arrays | rows
 
     def rows_record(self) -> tuple[Plain, Arrays]:
-        """The part of the record that its posterior has not."""
+        """Describe what the predictor has beside its posterior."""
         X, residuals, noise = (to_numpy(a) for a in (self.data.X, self.data.residuals, self.data.noise))
         noise = noise[0] if np.all(noise == noise[0]) else noise
         arrays = {"X": X, "residuals": residuals, "noise": noise}
@@ -219,14 +219,14 @@ class NeighboursPredictor(Corrected):
         return cls(post, Rows(X, residuals, np.broadcast_to(noise, (n,))), count)
 
     def beside(self, other: NeighboursPredictor) -> NeighboursPredictor:
-        """This predictor with what it shares with another one of the same kernel, basis and inputs."""
+        """Share the search and the features of another predictor of the same kernel, basis and inputs."""
         for name in ("_search", "_kept"):
             vars(self)[name] = getattr(other, name)
         return self
 
     def compile(self) -> CompiledNear:
-        """A predictor of single queries in microseconds: `near.compile()(x)` is (mean, variance), and
-        `near.compile().many(X)` those of rows. Its features of all training rows stay in memory.
+        """Return a predictor of single queries in microseconds: `near.compile()(x)` is (mean, variance),
+        `near.compile().many(X)` that of rows. The features of all training rows stay in memory.
         """
         n, q, one = len(self.data), self.n_neighbours, self.posterior.one_output
         if not is_numpy(self.data.X) or self._kept is None or q == n or not one:
@@ -238,11 +238,11 @@ class NeighboursPredictor(Corrected):
         return CompiledNear(self.posterior, self.data, self._kept, q)
 
     def rows(self, X: Array) -> np.ndarray:
-        """The numbers of each query's neighbours among the rows of positive weight. (t, n_neighbours)"""
+        """Return each query's neighbours, as numbers among the rows of positive weight. (t, n_neighbours)"""
         return self._nearest(coordinates(self.kernel, queries_like(X, self.data.X)))
 
     def predict(self, X: Array) -> Marginals:
-        """Mean and variance of each f(x) on its own, some near queries at a time; `covariance` is joint."""
+        """Return mean and variance of each f(x) on its own; `covariance` is joint."""
         X = queries_like(X, self.data.X)
         mean, variance = zeros_like_rows((X.shape[0], self._p), X), zeros_like_rows((X.shape[0],), X)
 
@@ -256,7 +256,7 @@ class NeighboursPredictor(Corrected):
         return Marginals(self.posterior.with_prior_mean(X, mean), variance)
 
     def mean(self, X: Array) -> Array:
-        """The mean alone. (t,) or (t, p)"""
+        """Return the mean alone. (t,) or (t, p)"""
         X = queries_like(X, self.data.X)
         mean = zeros_like_rows((X.shape[0], self._p), X)
 
@@ -267,7 +267,7 @@ class NeighboursPredictor(Corrected):
         return self.posterior.with_prior_mean(X, mean)
 
     def covariance(self, X: Array) -> Array:
-        """Joint covariance of f(X). (t, t)"""
+        """Return the joint covariance of f(X). (t, t)"""
         X = queries_like(X, self.data.X)
         kernel, t = self.kernel, X.shape[0]
         N, coef = np.zeros((t, self.n_neighbours), dtype=int), zeros_like_rows((t, self.n_neighbours), X)
@@ -288,11 +288,11 @@ class NeighboursPredictor(Corrected):
         return 0.5 * (joint + joint.T)
 
     def sample(self, X: Array, size: int = 1, rng: np.random.Generator | int | None = None) -> np.ndarray:
-        """Draws of f(X) from the joint. (size, t) or (size, t, p)"""
+        """Draw from the joint distribution of f(X). (size, t) or (size, t, p)"""
         return draws(self.mean(X), self.covariance(X), size, rng)
 
     def gradient(self, X: Array) -> Array:
-        """d mean / d x at each row, its neighbours held. (t, d) or (t, d, p)"""
+        """Return d mean / d x at each row, with its neighbours held fixed. (t, d) or (t, d, p)"""
         X = queries_like(X, self.data.X)
         kernel, post = self.kernel, self.posterior
         slopes = zeros_like_rows((*X.shape, self._p), X)
@@ -315,7 +315,7 @@ class NeighboursPredictor(Corrected):
 
     @cached_property
     def _kept(self) -> Array | None:
-        """The features of all training rows, where there is room. (n, m)"""
+        """The features of all training rows, None if they need more memory than FEATURE_BYTES. (n, m)"""
         X = self.data.X
         small = X.shape[0] * len(self.basis) * X.dtype.itemsize <= FEATURE_BYTES
         return self.posterior.features(X) if small else None
@@ -329,7 +329,7 @@ class NeighboursPredictor(Corrected):
 
     @cached_property
     def _L(self) -> Array:
-        """The factor of R + Σ of all rows, where all are neighbours of every query. (n, n)"""
+        """The factor of R + Σ of all rows, for queries whose neighbours are all rows. (n, n)"""
         X = self.data.X
         R = add_outer(self.kernel.covariances(X, X), self._features(np.arange(len(self.data))), -1.0)
         return cholesky(plus_diagonal(from_lower(R), self.data.noise))
@@ -341,9 +341,9 @@ class NeighboursPredictor(Corrected):
         return self._search(Z, q)
 
     def _over(self, X: Array, step: Callable[[None, Near], None], *, batched: bool = False) -> None:
-        """`step` over groups of near queries, on all cores; `batched` on a device as many as fit at once."""
+        """Run `step` over groups of near queries on all cores; if `batched`, a GPU takes as many as fit."""
         Z, q = coordinates(self.kernel, X), self.n_neighbours
-        numbers, _ = self._nearest(Z), self._kept  # made once, before the threads ask
+        numbers, _ = self._nearest(Z), self._kept  # made once, before threads use it
 
         def sound(near: Near) -> None:
             near.given.require_digits(near.given.coef, self._least, self.kernel.diagonal(X[near.queries]))
@@ -368,12 +368,12 @@ class NeighboursPredictor(Corrected):
             run_over(groups, lambda: None, one, parallel=parallel)
 
     def _by_pairs(self, X: Array) -> bool:
-        """Whether compiled loops take the kernel between a query's neighbours, and nowhere else."""
+        """Return whether compiled loops compute the kernel for pairs of a query's neighbours only."""
         work = max(self.n_neighbours, len(self.basis)) * len(self.data)
         return is_numpy(X) and type(self.kernel) in PROFILES and worth_compiling(work)
 
     def _given(self, X: Array, queries: np.ndarray, numbers: np.ndarray) -> Near:
-        """Near queries given their neighbours, by the covariance of all of them together."""
+        """Return near queries given their neighbours, by one covariance of all of these together."""
         xp, kernel = namespace(X), self.kernel
         rows, places = np.unique(numbers, return_inverse=True)
         both = xp.concat([self.data.X[rows], X[queries]], axis=0)
@@ -387,8 +387,8 @@ class NeighboursPredictor(Corrected):
         return Near(queries, rows, Phi, conditionals(R, own, N, noise))
 
     def _given_each(self, X: Array, queries: np.ndarray, numbers: np.ndarray) -> Near:
-        """Queries given their neighbours, each by a small covariance of its own, all at once: the rows are
-        those of a query's neighbours and one more, in whose place the query is.
+        """Return queries given their neighbours, by a small covariance for each query, all at once; the last
+        row of each is the query, which has a placeholder in `Near.rows`.
         """
         xp, (t, q) = namespace(X), numbers.shape
         rows = indices_like(np.concatenate([numbers, numbers[:, :1]], axis=1).reshape(-1), X)
@@ -404,7 +404,7 @@ class NeighboursPredictor(Corrected):
         return Near(queries, rows, Phi.reshape(t * (q + 1), -1), given, q + 1)
 
     def _given_all(self, X: Array, queries: np.ndarray, numbers: np.ndarray) -> Near:
-        """Queries given all training rows."""
+        """Return queries given all training rows."""
         n, rows, x = len(self.data), np.arange(len(self.data)), X[queries]
         Phi = namespace(X).concat([self._features(rows), self.posterior.features(x)], axis=0)
         Phi_N, phi = Phi[:n], Phi[n:]
@@ -415,13 +415,13 @@ class NeighboursPredictor(Corrected):
         return Near(queries, rows, Phi, Conditionals(own, numbers, coef, cond_var, self._L[None]))
 
     def _mean(self, near: Near) -> Array:
-        """φᵀw + bᵀe_N. (t, p)"""
+        """Return φᵀw + bᵀe_N. (t, p)"""
         fitted = near.Phi[near.given.rows] @ self.posterior.w
         given = near.given
         return add_sparse(fitted, given.N, given.coef, self.data.residuals[near.rows], size=near.size)
 
     def _solved(self, near: Near, output: int) -> Array:
-        """A⁻¹e_N of one output, for each query. (t, n_neighbours)"""
+        """Return A⁻¹e_N of one output, for each query. (t, n_neighbours)"""
         e = self.data.residuals[near.rows, output]
         if self.n_neighbours < len(self.data):
             return near.given.solve(contiguous(e[near.given.N]))

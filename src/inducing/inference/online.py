@@ -1,8 +1,8 @@
 """Learning from a stream a row at a time, in O(m²), on a basis of limited size. [004 chapters 2-3]
 
 A row (x, y) changes the process through two numbers, q and r, of its likelihood. Either x becomes a basis
-function (2.46) or the row is projected on those there are (3.29); when the basis is full, the function whose
-loss costs least in KL goes (3.19-3.24). The steps in `online_loops` work on the posterior's own factors.
+function (2.46) or the row is projected on the functions there are (3.29); when the basis is full, the one
+whose removal costs least in KL goes (3.19-3.24). The compiled steps are in `online_loops`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,10 +28,10 @@ from .online_loops import GrowthRule, Seen
 from .online_start import checked_rows, common_factors, from_learner, joined, with_outputs
 
 KERNEL_ROWS = 256  # rows whose kernel values are computed together, with the basis and with each other
-FIXED_BLOCK = 1024  # the same where the basis does not grow: only with the basis
-FEW_COMPUTED = 16  # rows of a block for which the kernel is not computed with the whole basis once more
-TURN = 4096  # rows read between two looks at the clock, or at Ctrl-C
-REFRESH = 1024  # rows after which what the scores need is computed anew, or twice the basis if that is more
+FIXED_BLOCK = 1024  # the same if the basis does not grow: with the basis only
+FEW_COMPUTED = 16  # up to so many rows, kernel values are computed row by row, not in one Gram matrix
+TURN = 4096  # rows of a turn; progress is shown after each
+REFRESH = 1024  # rows after which the terms of the scores are computed anew; twice the basis if that is more
 ONE_ROW = (slice(0, 1),)
 
 Order = Literal["given", "information"]
@@ -49,20 +49,19 @@ def update(
     grow: bool = True,
     order: Order = "given",
 ) -> Posterior:
-    """The process after the rows (X, y), read once and in order. [004 §3.6]
+    """Return the process after the rows (X, y), read once and in order. [004 §3.6]
 
     A row joins the basis unless γ, the part of k(x, x) that the basis does not explain, is below tolerance ·
     k(x, x): then it is projected. A tolerance below rounding, some 1e-13, means rounding: 0 gives the exact
     process to about six digits, whatever the order of the rows, on a basis larger than for 1e-6. Beyond
-    `capacity` (None: no limit) the function of least score goes: "mean"
-    [004 eq. 3.26] or "kl" [004 eq. 3.24]. With grow=False the basis stays and every row is projected [004
-    §3.6.1]: start from `prior(kernel, basis=...)`, or from any batch posterior with an exact test
-    conditional. order="information" reads the row with the largest `information_gain` next, at O(n m²) a row
-    [004 §3.8.1].
+    `capacity` (None: no limit) the function of least score is removed: "mean" [004 eq. 3.26] or "kl" [004 eq.
+    3.24]. With grow=False the basis stays and every row is projected [004 §3.6.1]: start from `prior(kernel,
+    basis=...)`, or from any batch posterior with an exact test conditional. order="information" reads the row
+    with the largest `information_gain` next, at O(n m²) a row [004 §3.8.1].
 
-    `log_predictive` gains Σ log⟨p(y|f)⟩, each row's taken just before it is read; `log_evidence` is None. y
-    may be (n, p) under a Gaussian likelihood. A row that cannot be used raises an error with its number, and
-    `post` is what it was.
+    `log_predictive` gains Σ log⟨p(y|f)⟩ of the rows, each predicted just before it is read; `log_evidence` is
+    None. y may be (n, p) under a Gaussian likelihood. A row that cannot be used raises an error with its
+    number, and `post` stays as it was.
     """
     post.require_exact("updating needs")
     X = checked_rows(X, [post])
@@ -87,8 +86,8 @@ def update_together(
     grow: bool = True,
     order: Order = "given",
 ) -> list[Posterior]:
-    """Update several processes on one basis, column j of Y (n, c) for process j; the function goes whose
-    largest score among them is least [004 eq. 5.10]; gains of information add up.
+    """Update several processes on one basis, process j by column j of Y (n, c). A function's score is the
+    largest among the processes [004 eq. 5.10]; the function of least score is removed. Information gains add.
     """
     posts = list(posts)
     if not posts:
@@ -102,7 +101,7 @@ def update_together(
 
 
 class Learner:
-    """Processes on one basis that read rows; the posteriors it began with stay as they were."""
+    """Processes on one basis that read rows in place; the posteriors it starts from are copied."""
 
     def __init__(
         self,
@@ -120,9 +119,9 @@ class Learner:
         check_score(score, online=True)
         if not grow and len(posts[0]) == 0:
             raise ParameterError("a basis that does not grow must not be empty: give prior(k, basis=...)")
-        self.posts, self._X = list(posts), np.empty((0, d))  # and the rows that were opened
+        self.posts, self._X = list(posts), np.empty((0, d))  # _X: the rows of the last `open`
         self._means = 1 if all(post.mean_function is posts[0].mean_function for post in posts) else len(posts)
-        self._row_prior: np.ndarray | None = None  # of any row, where it is the same for all
+        self._row_prior: np.ndarray | None = None  # prior means of one row, if all rows have the same
         self.block = KERNEL_ROWS if grow else FIXED_BLOCK
         self.change(likelihood)
         self.kernel = posts[0].kernel
@@ -131,10 +130,10 @@ class Learner:
         self.exact = self.scored and score == "kl"
         self.basis, factors, self.jitter = common_factors(self.posts, d)
         self.total = np.array([post.log_predictive or 0.0 for post in posts])
-        self.margin = 1.0  # of a function that goes for a new one
+        self.margin = 1.0  # of `GrowthRule`
         self.age = 0  # rows read since `refresh`
         self.events = np.zeros(3, dtype=np.int64)  # rows that projected, grew the basis, replaced a function
-        self._changes = 0  # of the basis that `basis` knows of
+        self._changes = 0  # the number of changes that `basis` includes
         m = len(self.basis)
         room = m + (0 if not grow else KERNEL_ROWS if capacity is None else max(capacity - m, 0)) + 1
         self.state = loops.allocate(room, len(posts), posts[0].w.shape[1], self.exact)
@@ -154,23 +153,25 @@ class Learner:
             self.collect(self._X)
 
     def change(self, likelihood: Likelihood) -> None:
-        """Read the rows that follow under this likelihood."""
+        """Use this likelihood for the rows that follow."""
         self.likelihood, self.asked = likelihood, Asked(likelihood)
 
     @property
     def rule(self) -> GrowthRule:
-        """The rule by which the basis may change; without a capacity the allocated room limits it."""
+        """The rule by which the basis may change; without a capacity, the allocated room is the limit."""
         capacity = len(self.state.k) if self.capacity is None else self.capacity
         return GrowthRule(capacity, self.tolerance, self.grow, self.scored, self.margin)
 
     def after(self, X: np.ndarray, Y: np.ndarray, order: Order) -> list[Posterior]:
-        """The processes after all rows X (n, d) with Y (n, c, p)."""
+        """Read all rows X (n, d) with Y (n, c, p) and return the processes after them."""
         for rows in self.turns(X, Y, order):
             self.read(X[rows], Y[rows])
         return self.posteriors()
 
     def turns(self, X: np.ndarray, Y: np.ndarray, order: Order) -> Iterator[np.ndarray]:
-        """Rows to read next: as given, or the most informative left; read them before asking on."""
+        """Yield the numbers of the rows to read next, as given, or the most informative row that is left.
+        The caller reads them before it asks for more.
+        """
         require_one_of("order", order, ("given", "information"))
         left = np.arange(len(X))
         if order == "given":
@@ -186,7 +187,7 @@ class Learner:
             left = np.delete(left, i)
 
     def read(self, X: np.ndarray, Y: np.ndarray) -> Seen:
-        """Read rows X (n, d) with Y (n, c, p), in order. After an error the learner is of no use."""
+        """Read rows X (n, d) with Y (n, c, p) in order. After an error the learner must not be used again."""
         parts = [Seen.nothing(0, *Y.shape[1:])]
         for start in range(0, len(X), self.block):
             rows = slice(start, start + self.block)
@@ -195,10 +196,10 @@ class Learner:
         return parts[1] if len(parts) == 2 else Seen(*map(np.concatenate, zip(*parts)))
 
     def open(self, X: np.ndarray, Y: np.ndarray) -> None:
-        """Compute all that rows X (n, d) with Y (n, c, p), at most `block`, need of kernel and prior mean;
-        `advance` then reads them.
+        """Compute the kernel values and prior means of rows X (n, d) with Y (n, c, p), at most `block` of
+        them, for `advance` to read.
         """
-        if self.due:
+        if self.age > max(REFRESH, 2 * len(self.basis)):
             with blas_for(len(self.basis)):
                 self.refresh()
         self.make_room(len(X))
@@ -211,17 +212,12 @@ class Learner:
         self._rows, self._X, self._done = loops.StreamRows(K, kss, self._prior_means(X, Y), Y), X, 0
         self._seen = Seen(np.empty(Y.shape), np.empty(Y.shape[:2]), np.empty(Y.shape[:2]))
 
-    @property
-    def due(self) -> bool:
-        """Whether what the scores need is to be computed anew before more rows are read."""
-        return self.age > max(REFRESH, 2 * len(self.basis))
-
     @cached_property
     def _row_kernel(self) -> RowKernel:
         return RowKernel(self.kernel, self._X.shape[1])
 
     def _prior_means(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """Prior means of rows X for each process and output, of the shape of Y; one row's may be kept."""
+        """Return the prior means of rows X for each process and output, in the shape of Y. (n, c, p)"""
         if len(X) == 1 and self._row_prior is not None:
             return self._row_prior
         means = [np.asarray(post.mean_function(X), dtype=float) for post in self.posts[: self._means]]
@@ -232,7 +228,7 @@ class Learner:
         return prior
 
     def advance(self, n: int) -> Seen:
-        """Read the next n of the rows that were opened."""
+        """Read the next n rows of the last `open` and return their predictions."""
         first, asked = self._done, self.asked
         last = first + n
         given = self.state, self._rows, asked.at, asked.theta, np.empty(3), self._seen, self.events, self.rule
@@ -259,7 +255,7 @@ class Learner:
         return seen
 
     def mean(self, x: np.ndarray) -> np.ndarray:
-        """The mean of each process and output at a row (1, d), when all rows opened are read. (c, p)"""
+        """Return each process's mean at a row (1, d), after all rows of the last `open` are read. (c, p)"""
         m, Z = self.state.size[0], self.basis.parameters.get("Z")
         k = self.basis.cross(self.kernel, x)[0] if Z is None else self._row_kernel.cross(x, Z)
         w = self.state.w[:, :, :m]
@@ -267,6 +263,7 @@ class Learner:
         return prior + w @ solve_lower(self.state.U[:m, :m].T, k)
 
     def posteriors(self) -> list[Posterior]:
+        """Copy the processes as they are now."""
         self.collect(self._X)
         m, state, posts = self.state.size[0], self.state, []
         for c, post in enumerate(self.posts):
@@ -279,8 +276,8 @@ class Learner:
         return posts
 
     def _score_terms(self, c: int) -> list[np.ndarray]:
-        """The terms of the scores of process c, as views of the state: α, C + Q, Q and, for "kl", N; nothing
-        where it judges none.
+        """Return the terms of process c's scores as views of the state: α, C + Q, Q and, for "kl", N; none if
+        its scores do not count.
         """
         m, state = self.state.size[0], self.state
         if not (self.scored and state.size[1] <= c < state.size[2]):
@@ -289,7 +286,7 @@ class Learner:
         return [*terms, state.N[c, :m, :m]] if self.exact else terms
 
     def _kernel_rows(self, X: np.ndarray) -> np.ndarray:
-        """Kernel of rows with the basis and, where it may grow, with each other. (b, m) or (b, m + b)"""
+        """Return the kernel of rows with the basis and, if that grows, each other. (b, m) or (b, m + b)"""
         m, Z = len(self.basis), self.basis.parameters.get("Z")
         if self.grow and Z is not None and (self._row_kernel.compiled or len(X) == 1):
             return self._row_kernel.rows(X, Z)  # by differences: small values keep their digits
@@ -303,12 +300,12 @@ class Learner:
             return K
         if not self.grow:
             return np.ascontiguousarray(self.basis.cross(self.kernel, X), dtype=float)
-        # in one Gram matrix: what L was made of is what L meets
+        # by one Gram matrix, computed as the one that L is the factor of
         return joined(self.kernel, self.basis, np.arange(m), X).gram(self.kernel)[m:]
 
     def collect(self, X: np.ndarray, counted: bool = True) -> None:
-        """Make the basis what is left of it after a block X, and the rows that joined; `events` say whether
-        there are any, unless the steps were not `counted` there.
+        """Update `basis` after a block X: drop the functions that were removed, append the rows that joined.
+        `events` say whether there were any, unless the steps were not `counted` there.
         """
         m, old, changes = self.state.size[0], len(self.basis), self.events[1] + self.events[2]
         if counted and m == old and changes == self._changes:
@@ -319,7 +316,7 @@ class Learner:
         places[...] = np.arange(m)
 
     def make_room(self, rows: int) -> None:
-        """Move to a larger state if `rows` more functions might not fit; a capacity has its room already."""
+        """Move to a larger state if `rows` more functions might not fit, which a capacity rules out."""
         old, m = self.state, len(self.basis)
         if not self.grow or self.capacity is not None or m + rows + 1 <= len(old.k):
             return
@@ -331,7 +328,7 @@ class Learner:
         self.state.w[:, :, :m] = old.w[:, :, :m]
 
     def _resume(self) -> bool:
-        """Take what the scores need from the processes, where an earlier call left it. O(m²)"""
+        """Copy the terms of the scores from the processes; return False if a process has none. O(m²)"""
         terms = [post.online for post in self.posts if post.online and from_learner(post)]
         if len(terms) < len(self.posts) or any(len(t.scores) < 3 + self.exact for t in terms):
             return False
@@ -346,7 +343,7 @@ class Learner:
 
             S ← (ρS⁻¹ + (1 - ρ)I)⁻¹ = A G⁻¹Aᵀ,   G = ρI + (1 - ρ)AᵀA;   w ← w - (1 - ρ)Sw with that S
 
-        What is left is the process of the same rows, each counted ρ times; for ρ → 0 it is the prior.
+        The result is the process of the same rows, each counted ρ times; for ρ → 0 it is the prior.
         """
         m, state = self.state.size[0], self.state
         work = np.empty((2, m, m))
@@ -360,14 +357,14 @@ class Learner:
             self.refresh()
 
     def judge(self, first: int, last: int) -> None:
-        """Let the scores of processes from `first` up to `last` say which function goes; at first all do."""
+        """Let only the scores of processes `first` up to `last` count in removals; at first all do."""
         if (first, last) != (self.state.size[1], self.state.size[2]):
             self.state.size[1:] = first, last
             self.refresh()
             self.start_exact_scores()
 
     def refresh(self) -> None:
-        """Compute anew what the scores need and small changes keep: α, and the diagonals of Q and C + Q."""
+        """Compute the terms of the scores anew, to end rounding drift: α and the diagonals of Q and C + Q."""
         m, state = self.state.size[0], self.state
         self.age = 0
         if m == 0 or not self.scored:
@@ -380,7 +377,7 @@ class Learner:
             state.alpha[c, :, :m] = state.w[c, :, :m] @ Linv
 
     def start_exact_scores(self) -> None:
-        """Compute N = -S = Q(C + Q)⁻¹Q - Q; from then on it is kept. [004 §D.2]"""
+        """Compute N = -S = Q(C + Q)⁻¹Q - Q for "kl"; later steps update it. [004 §D.2]"""
         m, state = self.state.size[0], self.state
         if not self.exact or m == 0:
             return
@@ -390,7 +387,7 @@ class Learner:
             state.N[c, :m, :m] = G.T @ G - Linv.T @ Linv
 
     def scores(self) -> np.ndarray:
-        """The removal score of each basis function; of several processes the largest. (m,)"""
+        """Return the removal score of each basis function, the largest over the processes. (m,)"""
         each = []
         for c in range(self.state.size[1], self.state.size[2]):
             alpha, CQ, Q, *N = self._score_terms(c)

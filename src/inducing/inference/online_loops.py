@@ -9,16 +9,16 @@ With K = LLᵀ the Gram matrix of the m basis functions and u = Lv, the process 
     removing       rotate v so that only its last coordinate needs the function to go,
                    then condition on that coordinate being 0                         [004 eqs 3.18-3.22, C.8]
 
-Only rotations, reflections and forward substitutions act on L and A, so both stay factors of what they should
-be. A new row of L comes from the kernel, not from the errors of the old rows, and turns only when an older
-function goes: at most m times in its life. So L never drifts from K, however long the stream; to factorise K
-again would only upset A.
+Only rotations, reflections and forward substitutions act on L and A, so both stay exact factors up to
+rounding. A new row of L comes from the kernel, not from the older rows and their errors, and is rotated only
+when an older function goes: at most m times. So L never drifts from K, however long the stream, and K need
+not be factorised again, which would disturb A.
 
-Rows next to each other, as in a sorted stream, have a K that is singular to rounding. So K has a little on
-its diagonal (`nuggets.nugget`): a row is seen, and joins, as f(x) and an independent variable of variance
-ν k(x, x), ν = ε (8 + m). This is a process with the covariance k + νδ, in which γ ≥ ν k(x, x) is what it
-should be up to a tenth, and not a difference of numbers 1e8 times as large that may come out negative. It
-costs less than noise of variance ν k(x, x) would.
+Rows next to each other, as in a sorted stream, have a K that is singular to rounding. So a little is added to
+its diagonal (`nuggets.nugget`): a row counts as f(x) plus an independent variable of variance ν k(x, x),
+ν = ε (8 + m). In this process, of covariance k + νδ, γ ≥ ν k(x, x) is accurate to a tenth, where otherwise it
+would be a difference of numbers 1e8 times as large and might be negative. It costs less than noise of
+variance ν k(x, x) would.
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ from ..numerics.workers import ROW_WORK
 _jit = helper(fastmath=FAST)
 
 PROJECTED, GREW, REPLACED, FAILED = 0, 1, 2, -1
-COARSE_TOLERANCE = 1e-7  # a tolerance from here on asks for few functions, below for digits
-# of what is positive but for rounding, such as 1 + rσ², the variance that an observation leaves
-FLOOR = 1e-16
+COARSE_TOLERANCE = 1e-7  # a tolerance from here on asks for a small basis, a smaller one for accuracy
+FLOOR = 1e-16  # the least value of what is positive but for rounding, such as 1 + rσ²
 
 nugget, beyond_rounding = _jit(nuggets.nugget), _jit(nuggets.beyond_rounding)
 
@@ -63,12 +62,12 @@ nugget, beyond_rounding = _jit(nuggets.nugget), _jit(nuggets.beyond_rounding)
 class State(NamedTuple):
     """c processes with p outputs each on one basis of size[0] functions; arrays have room for M.
 
-    α, CQ, Q and N are what the scores need, and are kept only where a basis function may have to go; α and CQ
-    of the processes that judge which.
+    α, CQ, Q and N are the terms of the scores, kept up to date only if functions may be removed; α and CQ
+    only for the processes whose scores count.
     """
 
-    at: np.ndarray  # BLAS by address
-    size: np.ndarray  # (3,): m, and the first process that judges and the one after the last
+    at: np.ndarray  # addresses of BLAS functions
+    size: np.ndarray  # (3,): m, then the first process whose scores count and the one after the last
     places: np.ndarray  # (M,): column of each basis function in the block's kernel rows
     U: np.ndarray  # (M, M): Lᵀ
     A: np.ndarray  # (c, M, M)
@@ -77,9 +76,9 @@ class State(NamedTuple):
     CQ: np.ndarray  # (c, M): diagonal of C + Q
     Q: np.ndarray  # (M,): diagonal of Q = K⁻¹
     N: np.ndarray  # (c, M, M), for the exact score, or (c, 0, 0): -S = P'ΛP of [004 eqs 3.24, 4.30]
-    k: np.ndarray  # (M,), from here on the row at hand: k_u(x)
+    k: np.ndarray  # (M,): k_u(x); this and all below is of the current row
     phi: np.ndarray  # (M,): φ
-    e: np.ndarray  # (M,): ê = Qk [004 eq. 3.3], or after a removal the coefficients of what went
+    e: np.ndarray  # (M,): ê = Qk [004 eq. 3.3], or after a removal the coefficients of the removed function
     a: np.ndarray  # (c, M)
     s: np.ndarray  # (c, M)
     t: np.ndarray  # (c, M): (C + Q)k = L⁻ᵀs
@@ -97,10 +96,10 @@ class GrowthRule(NamedTuple):
     """The rule by which the basis may change."""
 
     capacity: int
-    tolerance: float  # of k(x, x): a row that is nearer to the span projects
-    grow: bool  # or every row projects
+    tolerance: float  # share of k(x, x): a row with a smaller γ projects
+    grow: bool  # False: every row projects
     scored: bool  # whether a basis function may have to go
-    margin: float  # 1, or less where a function must be that much cheaper to lose than the row's own to go
+    margin: float  # a function goes for a new one if its removal costs less than margin · the new one's
 
 
 @by_address
@@ -138,20 +137,20 @@ def allocate(room: int, processes: int, outputs: int, exact: bool) -> State:
 
 
 def row_work(state: State) -> float:
-    """The multiplications that a row takes, about."""
+    """Estimate the multiplications that a row takes."""
     c, m = state.A.shape[:2]
     return c * (8.0 * m * m + ROW_WORK)
 
 
 @_jit
 def judges(state: State, c: int) -> bool:
-    """Whether the scores of process c say which function goes."""
+    """Return whether the scores of process c count in removals."""
     return state.size[1] <= c < state.size[2]
 
 
 @_jit
 def look(state: State, kss: float, scored: bool) -> float:
-    """Compute φ and each process's a, s, mean, variance at `state.k`, for scores also ê and t; returns γ."""
+    """Compute φ and each process's a, s, mean, variance at `state.k`, for scores also ê and t; return γ."""
     m, at, U, phi = state.size[0], state.at, state.U, state.phi
     solve(at, U, state.k, phi, m, False)
     nu = nugget(m) * kss
@@ -170,11 +169,11 @@ def look(state: State, kss: float, scored: bool) -> float:
 
 @_jit
 def absorb(state: State, gamma: float, kss: float, rule: GrowthRule) -> int:
-    """Make the row just looked at, with its q and r in the state, part of the process. [004 §3.6, steps 2-4]
+    """Read the row of the last `look`, with its q and r in the state. [004 §3.6, steps 2-4]
 
-    A row within `tolerance` of the span projects, and where few functions are asked for also one that only
-    rounding tells apart from it. When the basis is full, scores are taken before the update: if the new
-    function would be the one to go, projecting gives the same process for less. Returns what was done.
+    A row within `tolerance` of the span projects; at a coarse tolerance, so does a row that may be outside
+    the span by rounding alone. When the basis is full, scores are taken before the update: if the new
+    function would be the one to go, projecting gives the same process for less. Return PROJECTED, GREW, …
     """
     m = state.size[0]
     for c in range(len(state.A)):
@@ -202,7 +201,7 @@ def absorb(state: State, gamma: float, kss: float, rule: GrowthRule) -> int:
 
 @_jit
 def certain(state: State, gamma: float, kss: float, scored: bool) -> bool:
-    """Whether the row would be outside the span without the nugget, too."""
+    """Return whether the row would be outside the span without the nugget, too."""
     m = state.size[0]
     if not scored:
         solve(state.at, state.U, state.phi, state.e, m, True)
@@ -216,7 +215,7 @@ def certain(state: State, gamma: float, kss: float, scored: bool) -> bool:
 
 @_jit
 def kept(state: State, c: int) -> float:
-    """1 + rσ² > 0: the share that the row leaves of the variance at its own input."""
+    """Return 1 + rσ² > 0, the share of the variance at the row's own input that is left after reading it."""
     return max(1.0 + state.r[c] * state.variance[c], FLOOR)
 
 
@@ -281,10 +280,10 @@ def extend(state: State, gamma: float, scored: bool) -> None:
 
 @_jit
 def least(state: State, gamma: float, margin: float) -> int:
-    """The number of the basis function that costs least to remove after a full update; m is the new one.
+    """Return the basis function, by number, that costs least to remove after a full update; m is the new one.
 
-    It costs α²/(q + c) [004 eq. 3.26], or with N the whole KL [004 eq. 3.24]; of several processes the
-    dearest counts [004 eq. 5.10]. `model.removal` has the same in NumPy.
+    It costs α²/(q + c) [004 eq. 3.26], or with N the whole KL [004 eq. 3.24]; the largest cost among the
+    processes counts [004 eq. 5.10]. `model.removal` has the same in NumPy.
     """
     m, outputs, exact = state.size[0], state.w.shape[1], state.N.shape[1] > 0
     best, index, first, last = 0.0, m, state.size[1], state.size[2]
@@ -383,10 +382,10 @@ def run(
     first: int,
     stop: int,
 ) -> int:
-    """Read rows `first` to `stop` of a block in order; returns where it ended, short of all if one failed.
+    """Read rows `first` to `stop` of a block in order; return `stop`, or the number of a row that failed.
 
-    events (3,) gains the rows that projected, grew the basis, or replaced a function of it. out (3,) is
-    work: an array made here would let Numba count references, and keep those to arrays of tuples by address.
+    events (3,) counts the rows that projected, grew the basis, or replaced a function of it. out (3,) is work
+    space: an array made here would let Numba count references, and keep those to arrays of tuples by address.
     """
     fresh = rows.K.shape[1] - len(rows.K)  # the column of row 0
     k, places = state.k, state.places
@@ -421,8 +420,8 @@ def remove_one(state: State, i: int) -> None:
 
 @compiled(fastmath=FAST)
 def discount(state: State, c: int, rho: float, G: np.ndarray, A: np.ndarray) -> bool:
-    """Let process c keep the share ρ of its sites: A ← A R⁻ᵀ with RRᵀ = G = ρI + (1 - ρ)AᵀA, w ← w - (1 -
-    ρ)AAᵀw with that A. G and A (m, m) are work. False, and nothing done, if G has no factor.
+    """Discount the sites of process c to the share ρ: A ← A R⁻ᵀ with RRᵀ = G = ρI + (1 - ρ)AᵀA, then
+    w ← w - (1 - ρ)AAᵀw. G and A (m, m) are work space. If G has no factor, change nothing and return False.
     """
     m = state.size[0]
     for i in range(m):

@@ -1,6 +1,4 @@
-"""The start of online learning: checked rows, processes on one basis with the factors it works on, and
-processes carried over to another kernel.
-"""
+"""Preparation of online learning: check rows, put processes on one basis, carry them to another kernel."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,11 +16,11 @@ from ..numerics.linalg import cholesky, cholesky_escalating, inverse_lower, solv
 from ..numerics.nuggets import with_nugget
 from ..numerics.workers import blas_for
 
-LEAST_LEARNED = 1e-10  # of the largest: a smaller eigenvalue of what was learned is rounding
+LEAST_LEARNED = 1e-10  # an eigenvalue of M below this share of the largest is rounding
 
 
 def from_learner(post: Posterior) -> bool:
-    """Whether the factors of a process are those that online learning left."""
+    """Return whether the factors of a process are still those that online learning left."""
     factors = () if post.online is None else post.online.factors
     return len(factors) == 3 and all(a is b for a, b in zip(factors, (post.L, post.w, post.A)))
 
@@ -30,7 +28,9 @@ def from_learner(post: Posterior) -> bool:
 def common_factors(
     posts: Sequence[Posterior], d: int
 ) -> tuple[Basis, list[tuple[np.ndarray, np.ndarray, np.ndarray]], float]:
-    """The common basis, (L, w, A) of every process with LLᵀ its Gram matrix, and the jitter that took."""
+    """Return the common basis, (L, w, A) of every process with LLᵀ the Gram matrix, and its jitter. Raise if
+    the processes differ in kernel or basis.
+    """
     first, together = posts[0], "processes that learn together need the same"
     for post in posts:
         post.require_exact("updating needs")
@@ -60,14 +60,14 @@ def common_factors(
 
 
 def joined(kernel: Kernel, basis: Basis, kept: np.ndarray, X: np.ndarray) -> Basis:
-    """The functions `kept`, and after them k(x, ·) of each row of X."""
+    """Return the basis functions `kept`, followed by k(x, ·) of each row of X."""
     new: Basis = as_multiscale(kernel, Points(X)) if isinstance(basis, Multiscale) else Points(X)
     old = [part[kept] for part in basis.parameters.values()]
     return type(basis)(*(np.concatenate([a, b]) for a, b in zip(old, new.parameters.values(), strict=True)))
 
 
 def checked_rows(X: Array, posts: Sequence[Posterior]) -> np.ndarray:
-    """X as a finite NumPy array (n, d). Raise if a row has not the width that these processes have."""
+    """Return X as a finite NumPy array (n, d). Raise if a row's width is not that of the processes."""
     widths = [int(post.basis.centers.shape[1]) for post in posts if len(post)]
     if isinstance(X, list | tuple):
         for i, row in enumerate(X):
@@ -82,7 +82,7 @@ def checked_rows(X: Array, posts: Sequence[Posterior]) -> np.ndarray:
 
 
 def with_outputs(post: Posterior, y: np.ndarray) -> Posterior:
-    """`post` with as many outputs as y. Raise if it has learned with another number of them."""
+    """Return `post` with as many outputs as y. Raise if it has learned with another number of outputs."""
     outputs = 1 if y.ndim == 1 else y.shape[1]
     if (post.w.shape[1], post.one_output) == (outputs, y.ndim == 1):
         return post
@@ -92,11 +92,11 @@ def with_outputs(post: Posterior, y: np.ndarray) -> Posterior:
 
 
 def carried(post: Posterior, kernel: Kernel, mean: Mean) -> Posterior:
-    """The process under another kernel and prior mean that has learned the same about its basis functions.
-    [Bui, Nguyen & Turner 2017]
+    """Return the process under another kernel and prior mean with the same information about its basis
+    functions. [Bui, Nguyen & Turner 2017]
 
-    What all rows said of u, the functions less the prior mean, is one Gaussian factor: M = S⁻¹ - I and h =
-    S⁻¹w in v, u = Lv. With the new prior u' = u - shift = L'v', shift the change of the mean, and T = L⁻¹L':
+    All rows together are one Gaussian factor in u, f(Z) less the prior mean: M = S⁻¹ - I and h = S⁻¹w in v, u
+    = Lv. With the new prior u' = u - shift = L'v', where the mean changes by shift, and T = L⁻¹L':
 
         S'⁻¹ = I + TᵀMT,   w' = S'Tᵀ(h - M L⁻¹shift)
     """

@@ -1,4 +1,4 @@
-"""PIC, a predictor with the data in it: the exact prior inside a query's block, the basis between blocks."""
+"""PIC, a predictor that keeps the data: the exact prior inside a query's block, the basis between blocks."""
 
 from typing import NoReturn, Protocol
 
@@ -14,7 +14,7 @@ from ..numerics.linalg import cholesky, contiguous, gram, plus_diagonal, solve_l
 
 
 class Predictor(Protocol):
-    """The interface of methods that need the data at every query: asked like a Posterior, but not one."""
+    """The interface of methods that need the data at every query: some methods of Posterior, but not all."""
 
     @property
     def log_evidence(self) -> float | None: ...
@@ -31,7 +31,7 @@ class Predictor(Protocol):
 
 
 class Corrected:
-    """Base of predictors that correct a posterior: evidence, kernel and basis are those of `posterior`."""
+    """Base of predictors that correct a posterior; evidence, kernel and basis are those of `posterior`."""
 
     posterior: Posterior
 
@@ -48,30 +48,30 @@ class Corrected:
         return self.posterior.basis
 
     def require_exact(self, what: str) -> NoReturn:
-        """Refuse what only a Posterior can do, such as a KL divergence."""
+        """Raise, since `what`, such as a KL divergence, needs a Posterior."""
         raise ParameterError(f"{what} a Posterior, and this predictor needs its data: use its `posterior`")
 
     def prune(self, capacity: int, score: Score = "mean", group: int = 1) -> NoReturn:
-        """Refuse: only the basis of `posterior` can be pruned."""
+        """Raise, since only the basis of `posterior` can be pruned."""
         self.require_exact("pruning needs")
 
     def removal_scores(self, score: Score = "mean", group: int = 1) -> NoReturn:
-        """Refuse: the functions of `posterior` have scores."""
+        """Raise, since only the functions of `posterior` have scores."""
         self.require_exact("removal scores need")
 
     def paths(self, size: int = 1, rng: object = None) -> NoReturn:
-        """Refuse: a path is one of `posterior`."""
+        """Raise, since only `posterior` has paths."""
         self.require_exact("paths need")
 
 
 class PICPredictor(Corrected):
-    """PITC's posterior of w, with each query correlated to the residuals of its own block.
+    """A predictor that corrects PITC's posterior of w by the residuals of each query's own block.
 
     With R the residual covariance and D_b = R_bb + Σ_b of the query's block b, f* = φ*ᵀw + r*, and given w
 
         r* ~ N(R_*b D_b⁻¹ (y_b - Φ_bᵀw), R_** - R_*b D_b⁻¹ R_b*)
 
-    A label that was not in training has an empty block: there it is PITC.
+    A label that was not in training has an empty block, so the prediction there is PITC's.
     """
 
     def __init__(self, post: Posterior, problem: Problem) -> None:
@@ -81,7 +81,7 @@ class PICPredictor(Corrected):
         self._rows = {problem.labels[rows[0]].item(): rows for rows in problem.blocks}
 
     def predict(self, X: Given, blocks: Given = None) -> Marginals:
-        """Mean and variance of each f(x); `blocks` names the block of each row. Without it, PITC's."""
+        """Return mean and variance of each f(x); `blocks` labels the block of each row. None: PITC's."""
         X, labels = self._queries(X, blocks)
         xp = namespace(X)
         mean, variance = self.posterior.predict(X)
@@ -94,7 +94,7 @@ class PICPredictor(Corrected):
         return Marginals(mean, variance)
 
     def covariance(self, X: Given, blocks: Given = None) -> Array:
-        """Joint covariance of f(X): residuals are correlated inside a block only. Without blocks, PITC's."""
+        """Return the joint covariance of f(X); residuals correlate inside a block only. None: PITC's."""
         X, labels = self._queries(X, blocks)
         if blocks is None:
             return self.posterior.covariance(X)
@@ -109,7 +109,7 @@ class PICPredictor(Corrected):
         return joint + half @ half.T
 
     def _own_block(self, X: Array, label: Given) -> tuple[Array, Array, Array]:
-        """Mean less m0 (q, p) of one block's queries, H with f* = Hw + r*, and the covariance of r*."""
+        """Return for one block's queries the mean less m0 (q, p), H of f* = Hw + r*, and r*'s covariance."""
         post, P = self.posterior, self._problem
         Phi = post.features(X)
         R = post.kernel.covariances(X, X) - Phi @ Phi.T

@@ -1,4 +1,4 @@
-"""Cholesky of a kernel matrix a chosen row at a time, and the DTC posterior that goes with it."""
+"""Cholesky factor of a kernel matrix that grows by one chosen row at a time, and its DTC posterior."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,18 +11,18 @@ from ..numerics.linalg import solve_lower
 from ..numerics.nuggets import beyond_rounding, nugget
 from ..numerics.workers import chunk_rows, row_slices, run_over, single_threaded_blas
 
-EXHAUSTED = 1e-10  # a row whose residual variance is this share of k(x, x) adds nothing but rounding
+EXHAUSTED = 1e-10  # a row whose residual variance is this share of k(x, x) or less adds only rounding
 
 
 class PivotedCholesky:
-    """Φᵀ of the rows chosen so far, and what they leave of diag K; another row costs O(n (size + d))."""
+    """The features Φᵀ on the rows chosen so far, and diag(K - Q); another row costs O(n (size + d))."""
 
     def __init__(self, kernel: Kernel, X: np.ndarray, m: int) -> None:
         self.kernel, self.X, self.most = kernel, X, min(m, len(X))
         self.diagonal = np.array(kernel.diagonal(X), dtype=float)  # (n,)
         self.residual = self.diagonal.copy()  # diag(K - Q)
-        self.open = self.diagonal > 0  # rows that are not chosen and have something to add
-        self.Phi = np.empty((len(X), self.most))  # its first `size` columns
+        self.open = self.diagonal > 0  # rows that are not chosen and would add more than rounding
+        self.Phi = np.empty((len(X), self.most))  # Φᵀ is its first `size` columns
         self.chosen: list[int] = []
 
     @property
@@ -30,7 +30,7 @@ class PivotedCholesky:
         return len(self.chosen)
 
     def grow(self, pick: Callable[[], int | None]) -> None:
-        """Add the row that `pick` names until there are enough, or it names none, or none adds anything."""
+        """Add rows that `pick` chooses, until there are `most`, it returns None, or no row adds anything."""
         with single_threaded_blas():
             while self.size < self.most and np.any(self.open):
                 i = pick()
@@ -39,13 +39,13 @@ class PivotedCholesky:
                 self.add(i)
 
     def rows(self, rng: np.random.Generator) -> np.ndarray:
-        """The rows chosen, and others at random up to the number asked for. (most, d)"""
+        """Return the rows chosen, filled up to `most` with others at random. (most, d)"""
         rest = np.setdiff1d(np.arange(len(self.X)), self.chosen)
         others = rng.choice(rest, self.most - self.size, replace=False)
         return self.X[np.concatenate([np.array(self.chosen, dtype=int), others])]
 
     def over_rows(self, start: Callable[[], tuple], step: Callable[[Any, slice], None]) -> tuple:
-        """Run `step` on chunks of rows in threads; returns the sums that `start` began, over all of them."""
+        """Run `step` on chunks of rows in threads and return its sums; `start` makes their zeros."""
         n = len(self.X)
         chunk = max(1024, chunk_rows(n, self.most, self.X))  # a kernel's call costs as much as 500 rows
         tasks = row_slices(n, chunk)
@@ -53,19 +53,20 @@ class PivotedCholesky:
         return tuple(sum(part) for part in zip(*parts, strict=True))
 
     def beyond_rounding(self, i: int) -> bool:
-        """Whether row i is outside the span of those chosen by more than rounding. O(size²)"""
+        """Return whether row i is outside the span of those chosen by more than rounding. O(size²)"""
         own, factor = self.Phi[i, : self.size], self.Phi[self.chosen, : self.size]
         e = solve_lower(factor, own, transposed=True)  # ê
         own_share = self.diagonal[self.chosen] / self.diagonal[i]
         return beyond_rounding(self.residual[i], nugget(self.size) * self.diagonal[i], own_share @ (e * e))
 
     def add(self, i: int) -> None:
+        """Choose row i."""
         self._extend(i, lambda: (), lambda sums, s, phi: None)
 
     def _extend(
         self, i: int, start: Callable[[], tuple], visit: Callable[[Any, slice, np.ndarray], None]
     ) -> tuple:
-        """Compute the new column of Φᵀ; `visit` sees each part while those rows of Φᵀ are in the cache."""
+        """Compute the new column of Φᵀ and call `visit` on each part of it while it is in the cache."""
         j, own, length = self.size, self.Phi[i, : self.size].copy(), np.sqrt(self.residual[i])
 
         def step(sums: tuple, s: slice) -> None:
@@ -118,7 +119,7 @@ class ProjectedPosterior(PivotedCholesky):
         self.over_rows(lambda: (), step)
 
     def decrease(self, tried: np.ndarray) -> np.ndarray:
-        """Twice what each candidate would take from the objective of `selection.smola_bartlett`. (q,)"""
+        """Return twice the decrease of `selection.smola_bartlett`'s objective by each candidate. (q,)"""
         q, j = len(tried), self.size
         V = self.precision[:, None] * (self.Y - self.mean)  # (n, p)
 
@@ -133,5 +134,5 @@ class ProjectedPosterior(PivotedCholesky):
         slope, squares, G = self.over_rows(lambda: tuple(map(np.zeros, zeros)), step)
         G = (G + self.Phi[tried, :j]) @ self.LBinv[:j, :j].T  # MᵀΣ⁻¹k_i + M_i
         left = self.diagonal[tried] + squares - np.vecdot(G, G)
-        # in exact arithmetic that is r_i (1 + …), and r_i has lost no digits
+        # in exact arithmetic `left` is r_i (1 + …), and the residual r_i has lost no digits
         return np.sum((slope - self.mean[tried]) ** 2, axis=1) / np.maximum(left, self.residual[tried])

@@ -1,10 +1,9 @@
 """Expectation propagation: sweeps over the rows until their order no longer matters. [004 chapter 4]
 
-Every row's likelihood becomes a site (see `sites`). A visit takes the row's site out of the process (4.36),
-looks at what is left, the cavity, and puts back the site that gives the same moments as the likelihood itself
-(4.18). A basis found among the rows may change for two sweeps, in which a site acts on the row's projection
-on the basis of the time, which turns with it (4.30); then it stays [004 §5.2], and the projections need no
-memory.
+Every row's likelihood becomes a Gaussian factor, its site. A visit removes the row's site from the process
+(4.36), which leaves the cavity, and adds the site that gives the cavity the same moments as the likelihood
+itself (4.18). A basis that is found among the rows changes in the first two sweeps only [004 §5.2]; until
+then a site acts on the row's projection on the current basis, which is kept and rotated with it (4.30).
 """
 
 from collections.abc import Sequence
@@ -33,8 +32,7 @@ from .information import checked_targets
 from .online import KERNEL_ROWS, Learner
 from .online_loops import row_work
 
-# of tolerance: closer functions leave nothing but rounding of the rows seen through them
-FINEST_BASIS = 1e-11
+FINEST_BASIS = 1e-11  # the least tolerance: projections on closer functions would be rounding
 
 Posteriors = Any  # a Posterior, or one for each column of labels
 
@@ -58,19 +56,19 @@ def expectation_propagation(
     start: Posterior | Sequence[Posterior] | None = None,
     approximation: Literal["fitc", "dtc"] = "fitc",
 ) -> Posteriors:
-    """The posterior of f given labels, counts or any other y, with `sites` and `log_evidence`. [004 §4.6]
+    """Return the posterior of f given labels, counts or other y, with `sites`, `log_evidence`. [004 §4.6]
 
-    The basis is found among the rows, as by `update`, and has at most `capacity` functions (None: no limit):
-    a row joins unless its γ is below tolerance · k(x, x), and the function of least `score` goes. It may
-    change in the first `freeze_after` sweeps. Or `basis` gives it: then nothing of γ is lost ("fitc"), or
-    each likelihood is taken to be one of the row's projection on the basis ("dtc", 004 §4.4): sharper, so
-    that it often errs less and is surer of itself. Sweeps end after `sweeps`, or when no site moved by more
-    than `convergence` in units of its row's spread. damping < 1 makes a site go only so far towards its new
-    value, from its second visit on. A row without a proper cavity (where others have τ < 0) gives up part of
-    its site until it has one.
+    Without `basis`, one is found among the rows, as by `update`, with at most `capacity` functions (None: no
+    limit): a row joins unless its γ is below tolerance · k(x, x), the function of least `score` is removed,
+    and the basis may change in the first `freeze_after` sweeps. With `basis`, γ counts as noise of the row
+    ("fitc"), or each likelihood is taken to depend on the row's projection alone ("dtc", 004 §4.4): sharper,
+    so that it often errs less and is surer of itself. Sweeps end after `sweeps`, or when no site moved by
+    more than `convergence` in units of its row's spread. With damping < 1 a site moves only this share of the
+    way to its new value, from its second visit on. A row without a proper cavity (if others have τ < 0) gives
+    up part of its site until it has one.
 
-    y (n,) gives a Posterior; y (n, c) a list of c, one for each column, on one basis (5.10). `start` is what
-    an earlier call gave for the same rows, to go on from.
+    y (n,) gives a Posterior; y (n, c) a list of c, one for each column, on one basis (5.10). `start` is the
+    result of an earlier call for the same rows, to continue from.
     """
     X, one = _rows(X), np.ndim(y) == 1
     Y = checked_targets(likelihood, y, X)
@@ -108,13 +106,13 @@ def expectation_propagation(
 
 
 def expects(last: str, sweeps: bool = True) -> None:
-    """Hear that rows will be read by EP or online, after sweeps over some of them that learn the kernel."""
+    """Compile ahead for rows that will be read by EP (`last` is "ep") or online, perhaps after `sweeps`."""
     reads = loops.sweep_and_grow if last == "ep" else online_loops.run
     expect(reads.name, *([sweep_rows.name] if sweeps else []), surely=True)
 
 
 def from_sites(kernel: Kernel, basis: Basis, sites: Sites, X: Array) -> Posterior:
-    """Make the process that sites stand for, above a prior mean of 0. [004 eqs 4.25, 4.34]
+    """Make the process of given sites, with a prior mean of 0. [004 eqs 4.25, 4.34]
 
     α = Pᵀ(Λ⁻¹ + PKPᵀ)⁻¹a,   C = -Pᵀ(Λ⁻¹ + PKPᵀ)⁻¹P
     """
@@ -131,7 +129,7 @@ def _rows(X: Array) -> np.ndarray:
 
 
 class _Growth:
-    """Sweeps in which the basis changes: online learning, with the old sites taken out from the second on."""
+    """Sweeps in which the basis changes: online learning that removes old sites from the second sweep on."""
 
     def __init__(self, run: Processes, capacity: int | None, tolerance: float, score: Score) -> None:
         n, m = len(run.X), len(run.basis)
@@ -143,8 +141,8 @@ class _Growth:
         d, tolerance = run.X.shape[1], max(tolerance, FINEST_BASIS)
         self.learner = Learner(posts, run.likelihood, d, limit, tolerance, score, True)
         cheapest = np.sqrt(n * (limit or n)) / KERNEL_ROWS  # about
-        self.epoch = KERNEL_ROWS * int(np.clip(cheapest, 1, 16))
-        self.Pi = np.zeros((n, n if limit is None else limit))
+        self.epoch = KERNEL_ROWS * int(np.clip(cheapest, 1, 16))  # rows of an epoch
+        self.Pi = np.zeros((n, n if limit is None else limit))  # projections of the rows on the basis
         if m:
             self.Pi[:, :m] = np.concatenate([Phi for _, Phi, _ in run.chunks()]) if run.Pi is None else run.Pi
 
@@ -163,7 +161,7 @@ class _Growth:
         learner.start_exact_scores()
 
     def _epoch(self, rows: slice, rate: float, changes: np.ndarray) -> None:
-        """Visit some rows in order; then turn the projections of all others as the basis did."""
+        """Visit some rows in order; then rotate the projections of all others as the basis was."""
         learner, Pi, again = self.learner, self.Pi, self.run.n_sweeps > 0
         m, size = len(learner.basis), rows.stop - rows.start
         T = np.zeros((m + size + 1 if learner.capacity is None else len(learner.state.k), m + size))

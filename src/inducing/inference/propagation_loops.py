@@ -1,8 +1,8 @@
-"""The compiled steps of expectation propagation while the basis changes, on top of the online steps.
+"""Compiled steps of expectation propagation while the basis changes, on top of the online steps.
 
-The projections of all rows turn with every basis function that is replaced: T (M, m₀ + r) collects the turns
-while r rows are read. Its first m₀ columns say where each coordinate before them has gone, for other rows;
-the rest are the projections of the r rows. `engine.site_loops` has the sweeps on a basis that stays.
+When a basis function is replaced, the projections of all rows rotate. T (M, m₀ + r) collects the rotations
+while r rows are read: its first m₀ columns map the coordinates from before these rows, and are applied to
+other rows later; the rest are the projections of the r rows. `engine.site_loops` sweeps on a fixed basis.
 """
 
 from math import isfinite, sqrt
@@ -24,18 +24,18 @@ class Turns(NamedTuple):
     """The map of coordinates while the basis changes."""
 
     T: np.ndarray  # (M, m₀ + r)
-    column: int  # of T, for the first row of the block at hand
+    column: int  # of T, for the first row of the current block
     changes: np.ndarray  # (1,): how often the basis changed
-    before: np.ndarray  # (M,), work
+    before: np.ndarray  # (M,), work space
 
 
 @by_address
 class SiteRows(NamedTuple):
-    """A block of rows for c processes, and their sites, which change."""
+    """A block of rows for c processes, and their sites."""
 
     Pi: np.ndarray  # (rows, m₀): projections before the r rows
-    tau: np.ndarray  # (rows, c)
-    nu: np.ndarray  # (rows, c)
+    tau: np.ndarray  # (rows, c): changes
+    nu: np.ndarray  # (rows, c): changes
     K: np.ndarray  # (rows, m + rows): kernel with the basis before this block, and with these rows
     kss: np.ndarray  # (rows,)
     prior: np.ndarray  # (rows,): prior mean
@@ -44,7 +44,7 @@ class SiteRows(NamedTuple):
 
 @_jit
 def take_out(state: State, pi: np.ndarray, tau: np.ndarray, nu: np.ndarray, scored: bool) -> bool:
-    """Take a row's sites out of every process; False, nothing done, if one became improper. [004 eq. 4.36]"""
+    """Remove a row's sites from all processes; if one became improper, return False before. [004 eq. 4.36]"""
     m = state.size[0]
     exact = state.N.shape[1] > 0
     for c in range(len(tau)):
@@ -71,7 +71,7 @@ def take_out(state: State, pi: np.ndarray, tau: np.ndarray, nu: np.ndarray, scor
 
 @_jit
 def visit(state: State, turns: Turns, rows: SiteRows, i: int, again: bool, scored: bool) -> float:
-    """Take the old sites of row i out and look at what is left; returns γ, or -1 where the row must stay."""
+    """Remove the old sites of row i and predict it; return γ, or -1 if its sites cannot be removed."""
     m, T, pi = state.size[0], turns.T, rows.Pi[i]
     for j in range(m):
         state.k[j] = rows.K[i, state.places[j]]
@@ -88,7 +88,7 @@ def visit(state: State, turns: Turns, rows: SiteRows, i: int, again: bool, score
 def settle(
     state: State, turns: Turns, rows: SiteRows, i: int, gamma: float, rate: float, rule: GrowthRule
 ) -> bool:
-    """Give row i its new sites and perhaps a basis function; False if no valid process. [004 §4.6]"""
+    """Give row i new sites and perhaps a basis function; return False if they are invalid. [004 §4.6]"""
     m, T, own, tau, nu = state.size[0], turns.T, turns.column + i, rows.tau[i], rows.nu[i]
     for c in range(len(tau)):
         variance = state.variance[c]
@@ -139,7 +139,7 @@ def sweep_and_grow(
     first: int,
     stop: int,
 ) -> int:
-    """Visit rows `first` to `stop` of a block in order; returns where it ended, short if one failed."""
+    """Visit rows `first` to `stop` of a block in order; return `stop`, or the number of a row that failed."""
     for i in range(first, stop):
         gamma = visit(state, turns, rows, i, again, rule.scored)
         if gamma < 0.0:

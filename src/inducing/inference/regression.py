@@ -1,4 +1,4 @@
-"""Batch inference: `condition` and the evidence, for the table, the exact GP and subsets of data."""
+"""Batch inference, `condition` and the evidence, for rows of the table, the exact GP and subsets of data."""
 
 from dataclasses import replace
 from importlib import import_module
@@ -28,7 +28,7 @@ from .neighbour_sites import Settled, settle
 from .neighbours import NeighboursPredictor, with_neighbours
 from .pic import PICPredictor, Predictor
 
-DENSE = ("exact", "sod", "cg")  # whose basis is rows of the data
+DENSE = ("exact", "sod", "cg")  # approximations whose basis is rows of the data
 NAMES = (*DENSE, *TABLE)
 
 
@@ -49,26 +49,26 @@ def condition(
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> Posterior | Predictor:
-    """The posterior under one row of the table, given data. [003 Table 1]
+    """Return the posterior under one row of the table, given data. [003 Table 1]
 
-    noise is a variance, one number or one per row, or a `Likelihood`; y is (n,) or (n, p), outputs sharing
-    one factorisation, and for a likelihood the targets and further numbers that it takes of each row; blocks
-    are integer labels (n,) for "pitc", "pic" and committees; power is PEP's; neighbours are for "neighbours":
-    the number of earlier rows near a row that it looks at, 20 if not given, searched for inside the given
-    blocks or inside clusters of near rows, or the row numbers themselves (n, q), -1 for none; weights count a
-    row several times. "exact" ignores the basis, "sod" takes the training rows nearest to it; "cg" is "exact"
-    without a factor of K, by conjugate gradients, for as many rows as there is time for. "cg", "pic",
-    "neighbours", and the methods beside the table ("bcm", "rbcm", "gpoe", "poe", which have no use for a
-    basis, "nystrom", "asor"), give a predictor, since they need the data at every query.
+    noise is a variance, one number or one per row, or a `Likelihood`; y is (n,) or (n, p), where outputs
+    share one factorisation, or has the columns that the likelihood takes; blocks are integer labels (n,) for
+    "pitc", "pic" and committees; power is PEP's; neighbours, for "neighbours", is how many near earlier rows
+    each row depends on, 20 by default, searched for inside the blocks given or else in clusters of near rows,
+    or their numbers (n, q), -1 for none; a row of weight w counts w times. "exact" ignores the basis; "sod"
+    keeps the training rows nearest to it; "cg" is "exact" by conjugate gradients, without a factor of K, for
+    as many rows as there is time for. "cg", "pic", "neighbours" and the methods beside the table ("bcm",
+    "rbcm", "gpoe", "poe", which ignore the basis, "nystrom", "asor") need the data at every query, so they
+    return a predictor.
 
-    A likelihood's sites are found by sweeps over the rows, at most `sweeps` of them, until the process
-    changes by less than `tolerance` of its own spread; `post.sites` has them.
+    A likelihood's sites are found by at most `sweeps` sweeps over the rows, until the process changes by less
+    than `tolerance` of its own spread; they are in `post.sites`.
 
-    X may be a `Source` that has the targets, too; y is then left out. Its rows are read part by part, twice
-    for each value of the evidence, by the rows of the table but "pic". Noise is one number there, and blocks
-    the rows of a block, into which each part is cut; None takes whole parts as blocks. Neighbours are looked
-    for inside a part, so near rows should be in one (`outofcore.by_neighbourhood`), and the predictor has all
-    rows in memory.
+    X may be a `Source` that has the targets, too; then leave y out. Its rows are read part by part, twice for
+    each value of the evidence, by all rows of the table but "pic". There noise is one number, and blocks the
+    number of rows of a block, into which each part is cut; None takes whole parts as blocks. Neighbours are
+    searched for inside a part, so near rows should share one (`outofcore.by_neighbourhood`), and their
+    predictor has all rows in memory.
     """
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     if approximation in BESIDE:
@@ -100,7 +100,7 @@ def log_evidence(
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> float:
-    """log q(y) of the row. Arguments as for `condition`."""
+    """Return the log evidence log q(y) of a row of the table. Arguments as for `condition`."""
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     row = approximation_of(approximation, power, neighbours)
     P = as_problem(kernel, basis, row, noise, X, y, **options)
@@ -128,8 +128,8 @@ def log_evidence_and_gradient(
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> tuple[float, dict[str, Any]]:
-    """log q(y) and its gradient in every raw parameter, each with the others held: "kernel.lengthscale",
-    "basis.Z", "noise" or "likelihood.scale", "mean.value", and so on by path. Arguments as for `condition`.
+    """Return log q(y) and its gradient by parameter ("kernel.lengthscale", "basis.Z", "noise" or
+    "likelihood.scale", "mean.value", …), each with the others held. Arguments as for `condition`.
     """
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     row = approximation_of(approximation, power, neighbours)
@@ -138,7 +138,7 @@ def log_evidence_and_gradient(
 
 
 def approximation_of(name: str, power: float | None = None, neighbours: Given = None) -> Approximation:
-    """The row of the table called `name`; the exact GP and its relatives are FITC's, with another basis."""
+    """Return the row of the table called `name`; for the exact GP and its relatives, FITC's row renamed."""
     if name in BESIDE:
         raise ParameterError(
             f"{name!r} has no evidence to maximise, since it depends on the queries; learn with one of "
@@ -158,7 +158,7 @@ def approximation_of(name: str, power: float | None = None, neighbours: Given = 
 def as_problem(
     kernel: Kernel, basis: Basis | None, row: Approximation, noise: Given, X: Given, y: Given, **options: Any
 ) -> Problem | Parted:
-    """The checked problem of `condition` and `fit`, on arrays or on a source; options as for `problem_of`."""
+    """Return the checked problem of `condition` and `fit`, on arrays or a source; options of `problem_of`."""
     if not isinstance(X, Source):
         return problem_of(kernel, basis, row, noise, X, y, **options)
     if y is not None:
@@ -185,8 +185,8 @@ def problem_of(
     blocks: Given = None,
     **options: Any,
 ) -> Problem:
-    """The checked problem on arrays, with options as for `make_problem`; the exact GP and its relatives bring
-    a basis of their own.
+    """Return the checked problem on arrays; the exact GP and its relatives take rows of the data as basis.
+    Options as for `make_problem`.
     """
     entry = approximation_of(approximation) if isinstance(approximation, str) else approximation
     if entry.name not in DENSE:
@@ -201,7 +201,7 @@ def problem_of(
 def model_of(
     P: Problem | Parted, *, tolerance: float = TOLERANCE, sweeps: int = SWEEPS
 ) -> Posterior | Predictor:
-    """The posterior of a checked problem, or the predictor where a query needs the data."""
+    """Return the posterior of a checked problem, or a predictor if queries need the data."""
     if isinstance(P, Problem) and P.row.name in DENSE and P.likelihood is None:
         return conjugate_gradients.predictor_of(P) if P.row.name == "cg" else exact_posterior(P)
     if along_neighbours(P):
@@ -210,19 +210,19 @@ def model_of(
 
 
 def along_neighbours(P: Problem | Parted) -> TypeGuard[Problem]:
-    """Whether a likelihood that is not Gaussian meets R along neighbours: its sites then act on f itself."""
+    """Return whether a likelihood that is not Gaussian meets "neighbours": its sites then act on f itself."""
     return isinstance(P, Problem) and P.row.keeps == "neighbours" and P.likelihood is not None
 
 
 def settled_model(settled: Settled) -> NeighboursPredictor:
-    """The predictor of a likelihood's pseudo-targets along neighbours."""
+    """Return the predictor from a likelihood's pseudo-targets along neighbours."""
     post = posterior_from(settled.pseudo, settled.factors, settled.log_evidence)
     sites = Sites(settled.tau, settled.nu, share=1.0, n_sweeps=settled.n_sweeps, converged=settled.converged)
     return NeighboursPredictor.of(replace(post, sites=sites), settled.pseudo)
 
 
 def with_data(P: Problem | Parted, post: Posterior) -> Posterior | Predictor:
-    """The posterior of a problem, or the predictor of its row of the table where a query needs the data."""
+    """Return the posterior unchanged, or the predictor made from it if queries need the data."""
     if isinstance(P, Parted) and P.row.keeps == "neighbours":
         return NeighboursPredictor.over(post, P)
     if isinstance(P, Parted) or not P.row.needs_data:
@@ -237,20 +237,20 @@ def posterior_of(
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> Posterior:
-    """The posterior of a checked problem; for PIC this is PITC's, for neighbours that of w alone."""
+    """Return the posterior of a checked problem; for PIC this is PITC's, for neighbours that of w alone."""
     F = evidence.factorise(P, memory=memory, tolerance=tolerance, sweeps=sweeps)
     return posterior_from(P, F, evidence.log_evidence(P, F))
 
 
 def posterior_from(P: Problem | Parted, F: evidence.Factors, log_evidence: float) -> Posterior:
-    """The posterior of a problem from the factors of the first pass and the log evidence."""
+    """Return the posterior of a problem from the factors of the first pass and the log evidence."""
     A, sites = contiguous(F.LBinv.T), None if F.point is None else _sites(P, F)
     post = Posterior(P.kernel, P.basis, F.Luu, F.w, A, P.mean, P.row.conditional, log_evidence, F.jitter)
     return replace(post, one_output=P.one_output, sites=sites)
 
 
 def _sites(P: Problem | Parted, F: evidence.Factors) -> Sites:
-    """The sites of all rows, one copy of each row's."""
+    """Return the sites of all rows, each for one copy of its row."""
     assert F.point is not None
     if isinstance(P, Problem):
         tau, nu = F.sites[0]
@@ -268,16 +268,16 @@ def gradient_of(
     tolerance: float = TOLERANCE,
     sweeps: int = SWEEPS,
 ) -> tuple[float, Gradients]:
-    """The log evidence of a checked problem and its gradient; `escalate=False` raises where jitter would have
-    to grow, and a likelihood's sites start from those in `memory`, which is renewed.
+    """Return the log evidence of a checked problem and its gradient; with escalate=False, raise if jitter
+    would have to grow. A likelihood's sites start from those in `memory`, which is updated.
     """
     if along_neighbours(P):
         why = "has no gradient: the evidence is not stationary in its sites"
         raise ParameterError(f"{P.likelihood} along neighbours {why}; learn with fit, or under 'fitc'")
     if isinstance(P, Problem) and P.row.name in DENSE and P.likelihood is None:
         if P.row.name == "cg":
-            found, gradient = conjugate_gradients.log_evidence_and_gradient(P)
-            return found.value, gradient
+            estimate, gradient = conjugate_gradients.log_evidence_and_gradient(P)
+            return estimate.value, gradient
         with blas_for(P.n):
             return exact_gradient(P)
 
@@ -292,9 +292,8 @@ def gradient_of(
 
 
 def _nearest_rows(X: Array, basis: Basis | None) -> np.ndarray:
-    """The training row nearest to each basis function, each row once: the subset of "sod"."""
+    """Return the numbers of the training rows nearest to the basis functions: the subset of "sod"."""
     if basis is None:
         raise ParameterError("'sod' needs a basis: its subset is the training rows nearest to it")
-    Z = to_numpy(basis.centers)
     rows = to_numpy(X)
-    return np.unique([np.argmin(np.sum((rows - z) ** 2, axis=1)) for z in Z])
+    return np.unique([np.argmin(np.sum((rows - z) ** 2, axis=1)) for z in to_numpy(basis.centers)])

@@ -1,23 +1,22 @@
-"""Rules that choose where the basis starts: at most m places from the inputs. `BY_NAME` lists them.
+"""Rules that choose the first inducing inputs, at most m of them, from the inputs. `BY_NAME` lists them.
 
-A rule takes (X, m, rng, weights, *, kernel, noise, y), and what it does not use is `unused`:
+A rule takes (X, m, rng, weights, *, kernel, noise, y); `unused` collects what it ignores:
 
     X        inputs (n, d)
-    m        how many places, at most
+    m        the most places
     rng      a seed or a generator; the same one gives the same places
-    weights  (n,), a row of weight w counts w times, one of weight zero is not there; None is one for each
+    weights  (n,), a row of weight w counts w times, one of weight zero does not exist; None is one for each
     kernel   the prior covariance; "random" and "kmeans" do without
     noise    variance of the noise, a number or (n,); only the rules that look at y use it
     y        targets (n,) or (n, p) less the prior mean; used by "information-gain", "smola-bartlett" and
              "matching-pursuit"
 
-and returns Z (m, d), or the different rows where there are no more than m. The rules with a kernel return
-rows in the order chosen. Where the rest of them adds nothing (their residual variance is rounding), they are
-drawn at random; "novelty", and "variance" with a threshold, return fewer instead. The order of the rows does
-not matter: equal ones are merged, which for their targets means the average, seen with the sum of their
-precisions.
+and returns Z (m, d), or the different rows if there are no more than m. The rules with a kernel return rows
+in the order chosen. When no row that is left adds anything (the residual variances are rounding), they fill
+up with random rows; "novelty", and "variance" with a threshold, return fewer rows instead. The order of rows
+does not matter: equal ones are merged, with the average of their targets and the sum of their precisions.
 
-All rules look at s = min(n, max(10000, 20 m)) rows: where there are more, at s of them drawn in proportion to
+All rules look at s = min(n, max(10000, 20 m)) rows: if there are more, at s of them drawn in proportion to
 their weights. Libraries that take long to load are imported when they are first needed.
 """
 
@@ -36,11 +35,9 @@ from .pivots import EXHAUSTED, PivotedCholesky, ProjectedPosterior
 
 SelectionRule = Callable[..., np.ndarray]
 
-# rules look at no more rows than this, or than this many for each place
-LOOKED_AT, LOOKED_AT_EACH = 10_000, 20
+LOOKED_AT, LOOKED_AT_EACH = 10_000, 20  # the most rows a rule looks at, or this many for each place if more
 CACHE = 200  # columns of K that matching pursuit keeps
-# rows tried at a time: the best of 59 is with probability 0.95 among the best twentieth of all
-TRIED_ROWS = 59
+TRIED_ROWS = 59  # the best of 59 random rows is with probability 0.95 among the best twentieth of all
 
 
 def random_rows(
@@ -83,8 +80,8 @@ def greedy_variance(
 ) -> np.ndarray:
     """Choose each time the row whose f is least known given those chosen: the largest diag(K - Q).
 
-    This is Cholesky of K with pivots [Burt et al. 2020]. It stops before m where tr(K - Q) ≤ threshold · tr
-    K, and so can choose m by itself. O(n + s m² + s m d), memory s m. rng matters only where rows are drawn,
+    This is Cholesky of K with pivots [Burt et al. 2020]. It stops before m rows when tr(K - Q) ≤ threshold ·
+    tr K, and so can choose m by itself. O(n + s m² + s m d), memory s m. rng matters only if rows are drawn,
     or m exceeds the rank of K.
     """
     require_in("threshold, a share of tr K,", threshold, "[0, 1)")
@@ -112,7 +109,7 @@ def information_gain(
 ) -> np.ndarray:
     """Choose each time the row of highest information gain under DTC. [Seeger, Williams, Lawrence 2003]
 
-    The gain of row i is KL(new ‖ old), when i joins the basis and y_i alone is explained anew: all that i
+    The gain of row i is KL(new ‖ old) when i joins the basis and the fit changes at y_i alone: what i
     explains of the other targets is left out, which makes the score O(1). With the posterior N(μ_i, v_i) of
     row i's own projection, s = σ²/r_i for its residual variance r_i, and ξ = 1 / (s + 1 - v_i/σ²), κ = ξ (1 +
     2 s),
@@ -148,12 +145,12 @@ def smola_bartlett(
     """Choose each time the best of 59 random rows, by what it adds to the posterior's maximum.
 
     [Smola, Bartlett 2001], [003 §4]. That is the decrease of min over α of ½ αᵀ(Kuu + Kuf Σ⁻¹ Kfu)α - αᵀKuf
-    Σ⁻¹y, with all of α free again. With M the basis functions made orthonormal in that quadratic form, a
-    candidate k_i has what is left of it
+    Σ⁻¹y, with all of α free again. With M the basis functions, made orthonormal in that quadratic form, a
+    candidate k_i decreases it by
 
         ½ (k_iᵀΣ⁻¹(y - μ) - μ_i)² / (k_ii + k_iᵀΣ⁻¹k_i - |MᵀΣ⁻¹k_i + M_i|²)
 
-    so that 59 of them are one matrix product. O(n + 59 (s m² + s m d)), memory s m.
+    so that 59 candidates take one matrix product. O(n + 59 (s m² + s m d)), memory s m.
     """
     require_count("candidates", candidates)
     generator = np.random.default_rng(rng)
@@ -216,7 +213,7 @@ def matching_pursuit(
         scores = np.where(held < 0, -1.0, np.sum((slope - P.mean[held]) ** 2, axis=1) / norms)
         order = np.argsort(-scores, kind="stable")
         best = int(held[order[0]])
-        if slots < len(P.X):  # make room for the next fresh ones, where the worst are
+        if slots < len(P.X):  # the next fresh rows replace the worst
             held[order[slots - candidates + 1 :]] = -1
         return None if best < 0 else best
 
@@ -236,9 +233,9 @@ def novelty(
 ) -> np.ndarray:
     """Take, in one pass in random order, the rows that are new to those taken before. [004 eq. 3.2]
 
-    New is γ = k(x, x) - k_uᵀKuu⁻¹k_u > tolerance · k(x, x), and more than rounding makes of it: in a feature
-    space of finite dimension no more rows are new than it has. It ends with m of them, or with fewer where no
-    more are new. O(n + s m² + s m d), memory s m. Ignores noise and y, and weights other than zero.
+    A row is new if γ = k(x, x) - k_uᵀKuu⁻¹k_u > tolerance · k(x, x), beyond rounding: in a feature space of
+    finite dimension no more rows are new than that. The result has m rows, or fewer if no more are new. O(n +
+    s m² + s m d), memory s m. Ignores noise and y, and weights other than zero.
     """
     require_in("tolerance, a share of k(x, x),", tolerance, "[0, 1)")
     generator = np.random.default_rng(rng)
@@ -276,7 +273,7 @@ def _projection(
     rng: np.random.Generator,
     weights: ArrayLike | None,
 ) -> ProjectedPosterior:
-    """Start a rule that looks at y: the different rows, with the average of their targets."""
+    """Start a rule that uses y: merge equal rows, with the average of their targets."""
     kernel = _needed(kernel, name, "kernel")
     A = to_numpy(as_inputs(X))
     targets = to_numpy(as_targets(_needed(y, name, "y"), A))
@@ -290,7 +287,7 @@ def _projection(
 
 
 def gain(r: np.ndarray, v: np.ndarray, noise: np.ndarray, squares: np.ndarray, p: int) -> np.ndarray:
-    """The gain of each row; see `information_gain`. `squares` is Σ (y - μ)² over the p outputs."""
+    """Return each row's gain by the formula of `information_gain`; `squares` is Σ (y - μ)² over p outputs."""
     s = noise / r
     xi = 1.0 / (s + 1.0 - v / noise)
     kappa = xi * (1.0 + 2.0 * s)
@@ -298,7 +295,7 @@ def gain(r: np.ndarray, v: np.ndarray, noise: np.ndarray, squares: np.ndarray, p
 
 
 def nearest(X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """The number of the row of Z nearest to each row of X, in chunks. O(n m d). (n,)"""
+    """Return the number of the row of Z nearest to each row of X, in chunks. O(n m d). (n,)"""
     from sklearn.metrics import pairwise_distances_argmin
 
     with single_threaded_blas():  # scikit-learn's own limit could outlast another thread's
@@ -306,21 +303,21 @@ def nearest(X: np.ndarray, Z: np.ndarray) -> np.ndarray:
 
 
 def merge_repeats(table: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different rows of a table in lexicographic order, and the weight of each. O(n d log n)"""
+    """Return the different rows of a table in lexicographic order, and the weight of each. O(n d log n)"""
     rows, weights = merged_rows(table, weights)
     return table[rows], weights
 
 
 def merged_rows(table: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`merge_repeats` with the number of each different row, that of the first of its repeats. (k,) each"""
+    """Return the number and weight of each different row, its first repeat's number. (k,) each"""
     order, first = _groups(table)
     return order[first], np.add.reduceat(weights[order], first)
 
 
 def _groups(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows' numbers in lexicographic order, and where in that order each different one begins."""
+    """Return the rows' numbers in lexicographic order, and where in that order each different one begins."""
     order = np.argsort(table[:, 0], kind="stable")
-    if np.any(np.diff(table[order, 0]) == 0):  # else the first column has settled it
+    if np.any(np.diff(table[order, 0]) == 0):  # else the first column decides the order
         order = np.lexsort(table.T[::-1])
     table = table[order]
     new = np.ones(len(table), dtype=bool)
@@ -331,7 +328,7 @@ def _groups(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _candidates(
     X: ArrayLike, m: int, rng: np.random.Generator, weights: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The different rows of positive weight, of a sample where there are many, and their weights."""
+    """Return the different rows of positive weight, of a sample if there are many, and their weights."""
     table = to_numpy(as_inputs(X))
     rows, counts = _sample(table, m, rng, weights)
     return merge_repeats(table[rows], counts)
@@ -340,7 +337,7 @@ def _candidates(
 def _sample(
     X: np.ndarray, m: int, rng: np.random.Generator, weights: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of the rows of positive weight, of a sample where there are many, and their weights."""
+    """Return the numbers of rows of positive weight, a sample if there are many, and their weights."""
     require_count("m, the number of points to choose,", m)
     weights = np.ones(len(X)) if weights is None else np.asarray(weights, dtype=float)
     if weights.shape != (len(X),):
@@ -361,7 +358,7 @@ def _draw(n: int, size: int, rng: np.random.Generator, weights: np.ndarray) -> n
 
 
 def _needed(value: Given, rule: str, argument: str) -> Given:
-    """Raise if a rule was not given what it needs."""
+    """Return the value of a rule's argument. Raise if it was not given."""
     if value is None:
         raise ParameterError(f"the rule {rule!r} needs {argument}=, which was not given")
     return value

@@ -1,17 +1,17 @@
-"""Sobol indices of a process over a box, which say which inputs matter, with the process' own error bars.
+"""Sobol indices of a process over a box, which tell which inputs matter, with the process's own error bars.
 
-With x uniform over the box and x' equal to it in the inputs S alone, D_S = E f(x)f(x') over both and over
+Let x and x' be uniform over the box and equal in the inputs S only, and D_S = E f(x)f(x') over both and over
 the process. The first order index of input k is (D_k - D_∅)/(D_all - D_∅), the total one 1 - (D_others -
 D_∅)/(D_all - D_∅). [Oakley, O'Hagan 2004] Under the RBF kernel every D_S is a closed form: with G = ααᵀ + C
 and for each input a_j = E g_j(x), M_jl = E g_j(x)g_l(x) of the basis functions, κ = E k(x, x')/k(x, x),
 
     D_S = variance Π_{k∉S} κ_k + Σ_jl G_jl h_j h_l Π_{k∈S} M_k,jl Π_{k∉S} a_k,j a_k,l
 
-Other kernels, and all error bars, take functions drawn from the process, at points that share inputs. What is
-not known of f looks like interaction, so that the process has larger total indices than its mean: the error
-bars hold that difference, too, and the errors of waves and of averages over points, of which each group of
-functions has its own. Where the process is an exact GP of few rows, each group has parameters of its own,
-drawn by their evidence (`likely_parameters`): few rows do not say how little an input matters.
+Other kernels, and all error bars, use functions drawn from the process, at points that share inputs. Unknown
+parts of f look like interaction, so the process has larger total indices than its mean: the error bars
+include that difference, and the errors of waves and of averages over points, of which each group of functions
+has its own. For an exact GP of few rows, which cannot show that an input hardly matters, each group has its
+own parameters as well, drawn by their evidence (`likely_parameters`).
 """
 
 from collections.abc import Callable
@@ -33,21 +33,21 @@ from ..model.posterior import Posterior
 from ..numerics.arrays import Array, Given, Seed, to_numpy
 from .regression import condition, log_evidence, log_evidence_and_gradient
 
-DRAWN, GROUPS = 64, 8  # functions, in groups with waves, points and parameters of their own
-BOX_WAVES = 512  # of a function, for each term of the kernel
+DRAWN, GROUPS = 64, 8  # functions that are drawn, in groups with their own waves, points and parameters
+BOX_WAVES = 512  # waves of a function, for each term of the kernel
 BOX_POINTS = 1024  # points of the box, a power of two
-UNSURE_ROWS = 1000  # of an exact GP whose parameters are uncertain enough to be drawn
-BROAD = 1.5  # standard deviation of a parameter's logarithm that nothing else is known of
-CHAIN_STEPS = 4  # of the chain of parameters, from one draw to the next
-LOG_STEP = 1e-3  # of the second derivatives of the evidence
+UNSURE_ROWS = 1000  # up to so many rows, an exact GP's parameters are uncertain enough to be drawn
+BROAD = 1.5  # the prior's standard deviation of a parameter's logarithm
+CHAIN_STEPS = 4  # steps of the chain of parameters from one draw to the next
+LOG_STEP = 1e-3  # difference in a logarithm for the second derivatives of the evidence
 
 
 @dataclass(frozen=True, eq=False)
 class Sobol:
-    """Shares of the variance of f that each input has alone and with all others; standard deviations."""
+    """Sobol indices and their standard deviations: shares of the variance of f over a box."""
 
-    first: np.ndarray  # (d,)
-    total: np.ndarray
+    first: np.ndarray  # (d,), share of each input alone
+    total: np.ndarray  # share of each input with all its interactions
     first_std: np.ndarray
     total_std: np.ndarray
 
@@ -61,7 +61,7 @@ def sobol_indices(
     places: int = BOX_POINTS,
     rng: Seed = 0,
 ) -> Sobol:
-    """Sobol indices of f over the box from `low` to `high`: of a posterior, or of `Paths`."""
+    """Return the Sobol indices of a posterior, or of `Paths`, over the box from `low` to `high`."""
     low, high = checked_box(low, high)
     seeds = np.random.default_rng(rng).integers(1 << 31, size=GROUPS)
 
@@ -78,7 +78,7 @@ def sobol_indices(
         raise ParameterError("Sobol indices are of one output; fit one output at a time")
     drawn = np.concatenate([indices(paths, own) for paths, own in zip(groups, seeds)], axis=1)
     values, spreads = drawn.mean(axis=1), drawn.std(axis=1, ddof=1)  # (2, d) each
-    if isinstance(process, Posterior):  # what is not known of f looks like interaction
+    if isinstance(process, Posterior):  # unknown parts of f look like interaction
         of_mean = np.mean([indices(lambda X: process.mean(X)[None], own)[:, 0] for own in seeds], axis=0)
         spreads = np.hypot(spreads, values - of_mean)
     if _has_closed_form(process):
@@ -87,9 +87,9 @@ def sobol_indices(
 
 
 def likely_parameters(post: Posterior, count: int, rng: Seed = 0) -> list[Posterior]:
-    """The process with several draws of its kernel's parameters and noise, by their evidence: a chain of
-    slices of Laplace's approximation in their logarithms, under a broad prior about those learned.
-    Of an exact GP with one noise and few rows; otherwise the process itself, as often.
+    """Return an exact GP of one noise and few rows with `count` draws of its kernel's parameters and noise,
+    from their evidence and a broad prior about the present ones: elliptical slice sampling of the logarithms,
+    in the metric of Laplace's approximation. Return any other process itself `count` times.
     """
     if post.A is not None or post.added is None or not 2 <= len(post) <= UNSURE_ROWS or not post.one_output:
         return [post] * count
@@ -112,9 +112,9 @@ def likely_parameters(post: Posterior, count: int, rng: Seed = 0) -> list[Poster
 
     def slope(logs: np.ndarray) -> np.ndarray:
         kernel, level = at(logs)
-        _, found = log_evidence_and_gradient(kernel, post.basis, "exact", level, X, y, mean=mean)
-        own = [np.ravel(found[f"kernel.{name}"]) for name in names]
-        return np.concatenate([*own, [found["noise"]]]) * np.exp(logs)
+        _, gradient = log_evidence_and_gradient(kernel, basis, "exact", level, X, y, mean=mean)
+        own = [np.ravel(gradient[f"kernel.{name}"]) for name in names]
+        return np.concatenate([*own, [gradient["noise"]]]) * np.exp(logs)
 
     steps = LOG_STEP * np.eye(len(start))
     H = np.stack([(slope(start + e) - slope(start - e)) / (2.0 * LOG_STEP) for e in steps])
@@ -122,21 +122,21 @@ def likely_parameters(post: Posterior, count: int, rng: Seed = 0) -> list[Poster
     spread = vectors / np.sqrt(np.maximum(values, 0.0) + BROAD**-2)  # of Laplace's approximation
 
     def beyond(z: np.ndarray) -> float:
-        """The log posterior at start + spread z less that of Laplace's approximation."""
+        """Return the log posterior at start + spread z less that of Laplace's approximation."""
         away = spread @ z
-        found = _log_evidence(at(start + away), basis, X, y, mean)
-        return found - 0.5 * float(np.sum((away / BROAD) ** 2)) + 0.5 * float(z @ z)
+        evidence = _log_evidence(at(start + away), basis, X, y, mean)
+        return evidence - 0.5 * float(np.sum((away / BROAD) ** 2)) + 0.5 * float(z @ z)
 
     drawn = _elliptical_slices(beyond, len(start), count, np.random.default_rng(rng))
-    settled = [at(start + spread @ z) for z in drawn]
-    found = [condition(k, post.basis, "exact", level, X, y, mean=mean) for k, level in settled]
-    return [own for own in found if isinstance(own, Posterior)]
+    parameters = [at(start + spread @ z) for z in drawn]
+    posts = [condition(k, basis, "exact", level, X, y, mean=mean) for k, level in parameters]
+    return [own for own in posts if isinstance(own, Posterior)]
 
 
 def _elliptical_slices(
     log_weight: Callable[[np.ndarray], float], d: int, count: int, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Draws from N(z; 0, I) exp(log_weight(z)), CHAIN_STEPS apart from 0 on. [Murray, Adams, MacKay 2010]"""
+    """Draw from N(z; 0, I) exp(log_weight(z)), CHAIN_STEPS apart from 0 on. [Murray, Adams, MacKay 2010]"""
     z, weight, drawn = np.zeros(d), log_weight(np.zeros(d)), []
     for step in range(count * CHAIN_STEPS):
         other, level = generator.standard_normal(d), weight - generator.exponential()
@@ -144,8 +144,8 @@ def _elliptical_slices(
         low, high = angle - 2.0 * np.pi, angle
         while high - low > 1e-9:
             there = z * np.cos(angle) + other * np.sin(angle)
-            if (found := log_weight(there)) > level:
-                z, weight = there, found
+            if (new := log_weight(there)) > level:
+                z, weight = there, new
                 break
             low, high = (angle, high) if angle < 0.0 else (low, angle)
             angle = generator.uniform(low, high)
@@ -155,7 +155,7 @@ def _elliptical_slices(
 
 
 def _log_evidence(at: tuple[Kernel, float], basis: Points, X: np.ndarray, y: np.ndarray, mean: Mean) -> float:
-    """The log evidence of parameters; -∞ where their matrix has no factor."""
+    """Return the log evidence of a kernel and noise, -∞ if their matrix has no factor."""
     try:
         return log_evidence(at[0], basis, "exact", at[1], X, y, mean=mean)
     except (FactorisationError, ParameterError):
@@ -165,7 +165,7 @@ def _log_evidence(at: tuple[Kernel, float], basis: Points, X: np.ndarray, y: np.
 def _by_functions(
     functions: Callable[[Array], Array], low: Array, high: Array, places: int, rng: Seed
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The indices of each function, from differences between points that share inputs. [Jansen 1999]"""
+    """Return each function's indices, from differences between points that share inputs. [Jansen 1999]"""
     from scipy.stats import qmc
 
     d = len(low)
@@ -214,13 +214,13 @@ def _closed_form(post: Posterior, low: np.ndarray, high: np.ndarray) -> tuple[np
 
 
 def _means(c: np.ndarray, s: np.ndarray, low: float, high: float) -> np.ndarray:
-    """E exp(-(x - c)²/(2s²)) for x uniform from low to high."""
+    """Return E exp(-(x - c)²/(2s²)) for x uniform from low to high. (m,)"""
     unit = s * np.sqrt(2.0)
     return s * np.sqrt(np.pi / 2.0) * (erf((high - c) / unit) - erf((low - c) / unit)) / (high - low)
 
 
 def _products(c: np.ndarray, s: np.ndarray, low: float, high: float) -> np.ndarray:
-    """E g_j g_l for x uniform: the product of two Gaussians is one."""
+    """Return E g_j g_l for x uniform: the product of two Gaussians is one. (m, m)"""
     p = 1.0 / s**2
     width = 1.0 / np.sqrt(p[:, None] + p)
     middle = (p * c + (p * c)[:, None]) * width**2
@@ -229,7 +229,7 @@ def _products(c: np.ndarray, s: np.ndarray, low: float, high: float) -> np.ndarr
 
 
 def _correlation(t: float) -> float:
-    """E exp(-(u - v)²/2) for u, v uniform from 0 to t."""
+    """Return E exp(-(u - v)²/2) for u, v uniform from 0 to t."""
     return 2.0 * (t * np.sqrt(np.pi / 2.0) * erf(t / np.sqrt(2.0)) + np.expm1(-0.5 * t**2)) / t**2
 
 

@@ -1,13 +1,13 @@
-"""Shapley values of a process' mean: what each input adds to a prediction, from a background to a row.
+"""Shapley values of a process's mean: what each input adds to a row's prediction, relative to a background.
 
-The worth of inputs S is the mean at the row x in S and at a background row b elsewhere, averaged over b. For
-a product over inputs, worth Π_S p Π_{not S} q, the value of input i is an integral over the share s of inputs
-that are known,
+The worth of inputs S is the mean with the row's values in S and a background row's elsewhere, averaged over
+the background. For a product over inputs, worth Π_S p Π_{not S} q, the value of input i is an integral over
+the share s of inputs that are known,
 
     φ_i = ∫₀¹ (p_i - q_i) Π_{l≠i} (q_l + s (p_l - q_l)) ds        [Owen 1972]
 
 a polynomial of degree d - 1 that ⌈d/2⌉ Gauss-Legendre nodes integrate exactly: O(m d²) for a row and a
-background row, without differences of large numbers. Being linear in f, a value has a standard deviation.
+background row, without differences of large numbers. A value is linear in f, so it has a standard deviation.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,17 +28,17 @@ from ..model.means import Constant, Linear, Zero
 from ..model.posterior import Posterior
 from ..numerics.arrays import Array, Seed, to_numpy
 
-Groups = Sequence[Sequence[int]]  # the columns that an input has
-Term = dict[int, list[Kernel]]  # of a product, the kernels that look at each input
+Groups = Sequence[Sequence[int]]  # the columns of each input
+Term = dict[int, list[Kernel]]  # a product of kernels, by the input that they depend on
 
 
 @dataclass(frozen=True, eq=False)
 class Shapley:
-    """The share of each input in the mean at each row; with `baseline` they add up to the prediction."""
+    """Shapley values: each input's part in the mean at each row. With `baseline` they add up to the mean."""
 
     values: np.ndarray  # (n, d), or (n, d, p)
     baseline: np.ndarray | float  # the mean over the background, a number or (p,)
-    std: np.ndarray | None = None  # of the same shape: the model's own standard deviation of each value
+    std: np.ndarray | None = None  # (n, d): the model's own standard deviation of each value
     error: np.ndarray | None = None  # standard error of values that were sampled; None: they are exact
     X: np.ndarray | None = None  # (n, d), the rows
     names: tuple[str, ...] = ()  # of the inputs
@@ -52,12 +52,12 @@ class Shapley:
 def shapley_values(
     post: Posterior, X: np.ndarray, background: np.ndarray, groups: Groups, std: bool = False
 ) -> Shapley | None:
-    """Exact values for kernels that are sums of products over the groups; None for others."""
+    """Return exact values for kernels that are sums of products over the groups; None for others."""
     terms, mean = product_terms(post.kernel, groups), post.mean_function
     if terms is None or not isinstance(mean, Zero | Constant | Linear):
         return None
     if std and post.conditional == "independent":
-        raise ParameterError("FIC's residual is another at every query: values have no deviation; use FITC")
+        raise ParameterError("FIC's residual is independent at each query, so values have no std; use FITC")
     if isinstance(post.basis, Multiscale):
         terms = terms[:1]  # the kernel is one RBF
     functions = _of_basis(post, terms, groups)
@@ -70,7 +70,7 @@ def shapley_values(
         values = values + np.stack([apart[:, list(g)] @ slope[list(g)] for g in groups], axis=1)
     base, whole = to_numpy(post.mean(background)).mean(axis=0), to_numpy(post.mean(X))
     values = values[:, :, 0] if post.one_output else values
-    values = values + ((whole - base) - values.sum(axis=1))[:, None] / len(groups)  # what rounding has left
+    values = values + ((whole - base) - values.sum(axis=1))[:, None] / len(groups)  # of rounding
     return Shapley(values, base, np.sqrt(_variances(post, terms, share, X, background)) if std else None)
 
 
@@ -81,8 +81,8 @@ def sampled_values(
     permutations: int = 8,
     rng: Seed = 0,
 ) -> Shapley:
-    """Values of any function of X by random orders of the inputs, each with its reverse, as many from every
-    background row: they add up exactly, and `error` says how far each may be off.
+    """Estimate the values of any function of X by random orders of the inputs, each with its reverse, equally
+    many from every background row. They add up exactly; `error` is the standard error of each.
     """
     rng, (b, d), pairs = np.random.default_rng(rng), background.shape, max(2, -(-permutations // 2))
     values, error = [], []
@@ -103,7 +103,7 @@ def sampled_values(
 
 
 def product_terms(kernel: Kernel, groups: Groups) -> list[Term] | None:
-    """The kernel as a sum of products over the groups of columns; None if it is none."""
+    """Return the kernel as a sum of products over the groups of columns; None if it is no such sum."""
     if isinstance(kernel, Sum | Product):
         parts = [product_terms(part, groups) for part in kernel.parts]
         known = [part for part in parts if part is not None]
@@ -139,12 +139,12 @@ def _some(columns: list[int], places: list[int]) -> tuple[int, ...]:
 
 
 def _merged(terms: Sequence[Term]) -> Term:
-    """The product of products."""
+    """Multiply products: join their kernels by input."""
     return {g: [k for term in terms for k in term.get(g, [])] for g in sorted({g for t in terms for g in t})}
 
 
 def _factor(term: Term, g: int, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """The part of a product that looks at an input. (n, m)"""
+    """Return the factor of a product that depends on input g. (n, m)"""
     K = np.ones((len(X), len(Z)))
     for kernel in term.get(g, []):
         K *= kernel.covariances(X, Z)
@@ -152,7 +152,7 @@ def _factor(term: Term, g: int, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
 
 
 def _of_basis(post: Posterior, terms: list[Term], groups: Groups) -> Callable[[np.ndarray], list[np.ndarray]]:
-    """The parts of the basis functions that look at each input. (g, n, m) for each term"""
+    """Return a function that gives each input's factor of the basis functions. (g, n, m) for each term"""
     basis, kernel = post.basis, post.kernel
     if isinstance(basis, Multiscale):
         assert isinstance(kernel, RBF)
@@ -172,13 +172,13 @@ def _of_basis(post: Posterior, terms: list[Term], groups: Groups) -> Callable[[n
 
 
 def _nodes(d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights on [0, 1] that are exact to degree d - 1, in the variable of one side."""
+    """Return Gauss-Legendre nodes and weights on [0, 1] that are exact to degree d - 1."""
     t, w = np.polynomial.legendre.leggauss(max(1, -(-d // 2)))
     return 0.5 * (1.0 + t), 0.5 * w
 
 
 def _shares(terms: list[tuple[np.ndarray, np.ndarray]], row: int) -> np.ndarray:
-    """The values of every basis function at a row, averaged over the background. (g, m)"""
+    """Return each basis function's Shapley values at a row, averaged over the background. (g, m)"""
     total = 0.0
     for P, Q in terms:
         step = P[:, row, None, :] - Q  # (g, b, m)
@@ -191,7 +191,7 @@ def _shares(terms: list[tuple[np.ndarray, np.ndarray]], row: int) -> np.ndarray:
 def _variances(
     post: Posterior, terms: list[Term], share: np.ndarray, X: np.ndarray, background: np.ndarray
 ) -> np.ndarray:
-    """The variance of each value: that under the prior, and what the data tell of it. (n, g)"""
+    """Return the variance of each value: the prior's less what the data explain. (n, g)"""
     T = post.variance_root
     if T is None:
         known = -np.einsum("ngi,ij,ngj->ng", share, to_numpy(post.C), share)
@@ -210,7 +210,7 @@ def _variances(
 
 
 def _prior_variances(alone: list[float], across: list[Array], inside: list[Array]) -> np.ndarray:
-    """∫∫ of the same over both arguments of the kernel, averaged over pairs of background rows. (g,)"""
+    """Return ∫∫ of the values over both arguments of the kernel, averaged over background pairs. (g,)"""
     total, (nodes, weights) = np.zeros(len(alone)), _nodes(len(alone))
     ends = [a - c[None, :] - c[:, None] + k for a, c, k in zip(alone, across, inside)]
     for s, w in zip(nodes, weights):

@@ -1,11 +1,11 @@
-"""Streams that change: what was read fades, at rates that may be learned, the noise follows, drift is told.
+"""Adaptation to streams that change: forgetting at rates that may be learned, noise, and drift alarms.
 
 Forgetting discounts sites (`Learner.forget`): with a half-life H a row counts half after H rows, or after H
 units of its time. It is done in steps of an eighth of H, so that a row still costs O(m²): a row of age a
-counts 2^(-a/H) up to 9 %. Several half-lives are experts on one basis, weighted by the density each gave to
-the rows so far, with a forgetting of its own: log weight ← 0.99 (log weight + log p(y)). [Raftery et al.
-2010] The noise is one level for all rows: where it has grown by a factor, all sites are that much weaker, so
-that new rows weigh no less than old ones and a change of the function is not taken for noise for long.
+counts 2^(-a/H) up to 9 %. Several half-lives are experts on one basis, weighted by the density that each gave
+to the rows so far; the weights fade too: log weight ← 0.99 (log weight + log p(y)). [Raftery et al. 2010] All
+rows share one noise level: when it grows by a factor, all sites become weaker by it, so that new rows weigh
+no less than old ones and a change of the function is not taken for noise for long.
 """
 
 from __future__ import annotations
@@ -28,51 +28,51 @@ from ..numerics.workers import blas_for
 from .drift import Drift, rows_of, standardised
 from .memory import Memory
 
-STEP, SEVERAL_STEP = 0.125, 0.25  # of a half-life, between two discounts, and where there are several
-BEAT = 64  # rows between two looks at noise and drift
+STEP, SEVERAL_STEP = 0.125, 0.25  # share of a half-life between two discounts: of one, or of several experts
+BEAT = 64  # rows between two checks of noise and drift
 RATES = (50.0, 400.0, np.inf)  # half-lives that "auto" chooses from
-WEIGHT_MEMORY = 0.99  # of the experts' log weights, a row
-MARGIN = 0.5  # of functions that go where all fade: a basis that changed at most rows would cost their time
+WEIGHT_MEMORY = 0.99  # factor by which the experts' log weights fade with each row
+MARGIN = 0.5  # Learner.margin while rows fade: replacing a function at most rows would cost much time
 LEAST_LOG_WEIGHT = -30.0  # so that an expert that was wrong may come back
 MOST_QUIET = 256  # rows that are read one by one before the model's processes are written down
-NOISE_ROWS = 64.0  # half-life of what the noise is told by
-UNUSUAL, NOISE_ROWS_THEN = 0.43, 25.0  # a slope as of a beat with no row outside, and the half-life then
-WITHIN, MISSED, MISSED_SLOPE = 1.96, 0.05, 0.229
+NOISE_ROWS = 64.0  # half-life, in rows, of the errors that the noise follows
+UNUSUAL, NOISE_ROWS_THEN = 0.43, 25.0  # a slope as of a beat with no error outside; half-life from there on
+WITHIN, MISSED, MISSED_SLOPE = 1.96, 0.05, 0.229  # the 95 % band, the share outside, its slope in log scale
 RESCALED = 0.1  # change of the log scale after which all sites follow it
-LEAST_SCALE = 1e-4  # of noise that falls
-FORGOTTEN = {"forget": 0.05, "reset": 1e-9}  # what drift may leave of the sites
-LEARNED_AFTER = 200  # rows after an alarm
+LEAST_SCALE = 1e-4  # below which the noise falls no further
+FORGOTTEN = {"forget": 0.05, "reset": 1e-9}  # share of the sites that is kept after drift
+LEARNED_AFTER = 200  # rows after an alarm until the model is learned again
 
 RECORDED = ("clock", "beat", "slope", "rescaled", "leader", "alarms", "unlearned")  # fields, as plain data
 
 
 @dataclass
 class Adaptation:
-    """Experts of different half-lives that follow a stream's changes: E experts, each with its processes.
+    """E experts of different half-lives, each with its own processes, that follow the changes of a stream.
 
-    No field is changed in place: a shallow copy is one to go back to.
+    Fields are replaced, never written into, so a shallow copy keeps the state to go back to.
     """
 
     half_lives: np.ndarray  # (E,), infinite where nothing is forgotten
     on_drift: str
     follows_noise: bool
     log_weights: np.ndarray  # (E,)
-    since: np.ndarray  # (E,): rows, or units of time, not yet discounted
+    since: np.ndarray  # (E,): rows, or units of time, since the last discount
     clock: float | None = None  # the time of the last row, where rows have one
     beat: int = 0  # rows since the last beat
-    slope: float = 0.0  # Σ ∂L/∂log scale of these rows
+    slope: float = 0.0  # Σ ∂ log⟨p(y|f)⟩/∂log scale over these rows
     rescaled: float = 0.0  # growth of the log scale that the sites have not followed yet
     leader: int = 0  # the expert of largest weight at the last beat
-    alarms: int = 0  # that were answered
+    alarms: int = 0  # drift alarms that were answered
     unlearned: bool = False  # whether drift asks for the model to be learned again
     drift: Drift = field(default_factory=Drift)
     memory: Memory | None = None
-    watching: bool = False  # for drift: not while a model is begun
+    watching: bool = False  # whether to look for drift: not during the warm-up
     quiet: int = 0  # rows that may be read one by one before a discount or beat is due
 
     @staticmethod
     def begun(half_life: Any, on_drift: Any, follows_noise: bool, memory: Memory | None = None) -> Adaptation:
-        """Begin with the half-life of an estimator: None, a number, or "auto"."""
+        """Return the adaptation before any row; half_life is None, a number or "auto", as for estimators."""
         require_one_of("on_drift", on_drift, ("warn", "forget", "reset", "relearn"))
         if on_drift == "relearn" and memory is None:
             raise ParameterError("on_drift='relearn' is for regression; use 'forget' or 'reset'")
@@ -85,6 +85,7 @@ class Adaptation:
 
     @property
     def weights(self) -> np.ndarray:
+        """The experts' weights, which sum to one. (E,)"""
         weights = np.exp(self.log_weights - np.max(self.log_weights))
         return weights / np.sum(weights)
 
@@ -94,8 +95,8 @@ class Adaptation:
         return self.unlearned and self.beat == 0 and self.drift.rows >= LEARNED_AFTER
 
     def steps(self, n: int, times: np.ndarray | None, row: int) -> np.ndarray:
-        """The time by which each of the next rows, the first number `row`, moves the clock: 1, or the time
-        since the last row, which the first of the stream has not. (n,)
+        """Return how much older each of n new rows makes those before it: 1, or by `times` the time since the
+        row before; 0 for the first row of the stream. The first new row has the number `row`. (n,)
         """
         if times is None and self.clock is None:
             return np.where(np.arange(n) == 1 - row, 0.0, 1.0)
@@ -111,9 +112,9 @@ class Adaptation:
     def read(
         self, learner: Learner, X: np.ndarray, Y: np.ndarray, steps: np.ndarray, row: int
     ) -> Iterator[tuple[Seen, Likelihood]]:
-        """Let the learner read rows X, Y (n, c, p), the first of them number `row`, as far as each beat or
-        discount that is due; the predictions of the rows read, by all experts together, and the likelihood of
-        then. It ends early where the model is to be learned again.
+        """Let the learner read rows X, Y (n, c, p), in pieces that end at the next beat or discount; `row` is
+        the first row's number in the stream. Yield each piece's predictions, mixed over the experts, and the
+        likelihood they were made with. Stop early when the model is to be learned again.
         """
         learner.open(X, self._for_experts(Y))
         self._judge(learner)
@@ -137,8 +138,8 @@ class Adaptation:
         self.quiet = 0 if self.clock is not None else self._quiet_rows()
 
     def read_row(self, learner: Learner, X: np.ndarray, Y: np.ndarray, row: int) -> Seen:
-        """`read` for one row, number `row`, where `quiet` says that nothing is due at it, and the learner is
-        the one that read the row before. What it changes is changed in place.
+        """Read one row, whose number in the stream is `row`, with the learner that read the row before, and
+        return its prediction. Only while `quiet` > 0, as no discount or beat is due then.
         """
         learner.open(X, self._for_experts(Y))
         seen = self._together(learner.advance(1))
@@ -147,18 +148,18 @@ class Adaptation:
         return seen
 
     def _quiet_rows(self) -> int:
-        """The number of rows before the next one at which a discount or a beat is due."""
+        """Count the rows before the next one at which a discount or a beat is due."""
         rows = min(float(np.min(np.ceil(self._periods - self.since))) - 1.0, MOST_QUIET)
         return int(min(rows, BEAT - self.beat - 1) if self._acts else rows)
 
     def _for_experts(self, Y: np.ndarray) -> np.ndarray:
-        """The targets of rows for the processes of every expert. (n, E c, p)"""
+        """Repeat the targets of rows for the processes of every expert. (n, E c, p)"""
         return Y if len(self.half_lives) == 1 else np.concatenate([Y] * len(self.half_lives), axis=1)
 
     @property
     def _periods(self) -> np.ndarray:
-        """Between two discounts: an eighth of each half-life, of several a quarter; of rows in whole beats
-        where that is longer, and for several always.
+        """The rows or time between two discounts: an eighth of each half-life, a quarter for several experts.
+        Rows are whole beats where that is more than one, and with several experts always. (E,)
         """
         several = len(self.half_lives) > 1
         steps = (SEVERAL_STEP if several else STEP) * self.half_lives
@@ -167,20 +168,19 @@ class Adaptation:
 
     @property
     def _acts(self) -> bool:
-        """Whether every beat may change something."""
+        """Whether a beat may change the model: noise, memory, or an answer to drift."""
         return self.follows_noise or self.memory is not None or self.on_drift != "warn"
 
     def _look(self, learner: Learner, seen: Seen, X: np.ndarray, Y: np.ndarray, row: int) -> None:
-        """Look at what was predicted of rows, and at every beat do something about it."""
+        """Gather the errors of the predictions; at every beat change the noise and answer drift by them."""
         likelihood = learner.likelihood
         if self.watching or self.follows_noise:
             errors = standardised(likelihood, seen, Y)
             if self.watching:
                 self.drift = self.drift.after(rows_of(errors), row)
             if self.follows_noise:
-                slopes = _scale_slopes(
-                    likelihood, Y, seen, errors
-                )  # row after row, however rows come together
+                slopes = _scale_slopes(likelihood, Y, seen, errors)
+                # added row after row, so that the sum does not depend on how rows come together
                 self.slope = float(np.add.accumulate([self.slope, *slopes])[-1])
         if self.memory is not None:
             self.memory = self.memory.with_rows(X, Y[:, 0], seen.variance[:, 0], likelihood, row)
@@ -201,12 +201,12 @@ class Adaptation:
             self._answer(learner)
 
     def _judge(self, learner: Learner) -> None:
-        """Let the expert that led at the last beat say which basis function goes."""
+        """Let the expert that led at the last beat choose the basis function that is removed."""
         each = len(learner.posts) // len(self.half_lives)
         learner.judge(self.leader * each, (self.leader + 1) * each)
 
     def _answer(self, learner: Learner) -> None:
-        """Tell of drift, and do what was asked for."""
+        """Warn of drift, and do what `on_drift` asks for."""
         self.alarms, last = self.drift.alarms, self.drift.at[-1]
         message = f"the stream has drifted: alarm {self.alarms} at row {last}"
         warnings.warn(message, DriftWarning, stacklevel=9)
@@ -217,13 +217,13 @@ class Adaptation:
             self.unlearned = self.on_drift == "relearn"
 
     def _discount(self, learner: Learner, kept: np.ndarray) -> None:
-        """Let experts keep these shares of their sites, under the noise of now."""
+        """Discount each expert's sites to the share `kept` (E,), and by the growth of the noise since."""
         kept, self.rescaled = kept * np.exp(-2.0 * self.rescaled), 0.0
         with blas_for(len(learner.basis)):
             learner.forget(np.repeat(kept, len(learner.posts) // len(kept)).tolist())
 
     def _together(self, seen: Seen) -> Seen:
-        """The mixture of what the experts say, with the weights each row finds; these learn from it."""
+        """Mix the experts' predictions row by row, and update the experts' weights after each row."""
         n, E = len(seen.mean), len(self.half_lives)
         if E == 1:
             return seen
@@ -233,7 +233,7 @@ class Adaptation:
         return mixed
 
     def matched(self, posts: Sequence[Posterior]) -> list[Posterior]:
-        """The processes with the mean and covariance of the experts' mixture, one for each of an expert's."""
+        """Return processes with the mean and covariance of the experts' mixture, as many as an expert has."""
         E, share = len(self.half_lives), self.weights
         if E == 1:
             return list(posts)
@@ -248,14 +248,14 @@ class Adaptation:
         return matched
 
     def to_record(self) -> tuple[Plain, Arrays]:
-        """Describe it: plain data for JSON, and arrays by name."""
+        """Describe the adaptation: plain data for JSON, and arrays by name."""
         plain = {name: getattr(self, name) for name in RECORDED}
         arrays = {"stream.log_weights": self.log_weights, "stream.since": self.since}
         rows = {} if self.memory is None else self.memory.to_arrays()
         return plain | {"drift": asdict(self.drift)}, arrays | rows
 
     def restored(self, plain: Plain, arrays: Arrays) -> Adaptation:
-        """Read back `to_record`, of an adaptation that was begun like this one."""
+        """Return the adaptation that `to_record` described; this one was begun with the same parameters."""
         drift = Drift(**(plain["drift"] | {"at": tuple(plain["drift"]["at"])}))
         values = {name: plain[name] for name in RECORDED}
         for name in ("log_weights", "since"):
@@ -266,8 +266,8 @@ class Adaptation:
 
 
 def _scale_slopes(likelihood: Likelihood, Y: np.ndarray, seen: Seen, errors: np.ndarray) -> np.ndarray:
-    """∂log⟨p(y|f)⟩/∂log scale of each row, a mean over its outputs; of Gaussian noise what the share of
-    errors (n, c, p) outside the 95 % band says. (n,)
+    """Return ∂log⟨p(y|f)⟩/∂log scale of each row, a mean over its outputs; for Gaussian noise estimate it by
+    the share of errors (n, c, p) outside the 95 % band. (n,)
     """
     if isinstance(likelihood, Gaussian):
         missed = np.count_nonzero(np.abs(errors) > WITHIN, axis=(1, 2)) - MISSED * errors[0].size
@@ -290,9 +290,9 @@ def _scale(likelihood: Likelihood) -> float:
 
 @compiled(fastmath=FAST)
 def mix(seen: Seen, log_weights: np.ndarray, memory: float, least: float, mixed: Seen) -> None:
-    """Mean, variance and log density of the mixture of E experts with c processes each, expert by expert in
-    `seen`, of rows in order; log weights (E,) gain each row's log density, of all processes, times `memory`,
-    and stay within `least` of the largest.
+    """Write into `mixed` the mean, variance and log density of each row under the mixture of E experts;
+    `seen` has the c processes of each, expert after expert. After each row the log weights (E,) gain its log
+    density, fade by the factor `memory`, and become relative to the largest, not below `least`.
     """
     E = len(log_weights)
     n, c, p = mixed.mean.shape

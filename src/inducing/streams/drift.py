@@ -1,4 +1,4 @@
-"""Drift: a running test on standardised prediction errors, for a change of level or of spread.
+"""A running test on standardised prediction errors for drift, that is a change of level or of spread.
 
 The test is Page's, on errors less their own running mean: g ← max(0, g + x - mean(x) - slack) sounds an alarm
 above a threshold. [Page 1954; Hinkley 1971] Errors beyond ±4 count as ±4, so that outliers are no drift.
@@ -14,27 +14,27 @@ from ..inference.online import Seen
 from ..model.likelihoods import Binary, Gaussian, Likelihood
 
 FARTHEST_ERROR = 4.0
-LEVEL_SLACK, LEVEL = 0.5, 20.0  # of the error: a calm stream comes here once in 10⁸ rows
-SPREAD_SLACK, SPREAD = 1.0, 80.0  # of its square, which has heavier tails
+LEVEL_SLACK, LEVEL = 0.5, 20.0  # slack and threshold of the error: a false alarm about once in 10⁸ calm rows
+SPREAD_SLACK, SPREAD = 1.0, 80.0  # those of its square, which has heavier tails
 CALM_ROWS = 30  # rows before an alarm: the running mean has to settle
 REMEMBERED = 20  # alarms whose rows are kept
 
 
 @dataclass(frozen=True)
 class Drift:
-    """The state of the test, in numbers that a file holds; `after` is the next one."""
+    """The state of the test, as plain numbers that fit into a file."""
 
     rows: int = 0  # since the last alarm
-    mean: float = 0.0  # of these rows' errors
-    up: float = 0.0
-    down: float = 0.0
-    square: float = 0.0  # mean of their squares
-    spread: float = 0.0
+    mean: float = 0.0  # mean of these rows' errors
+    up: float = 0.0  # the sum g against a rise of the errors
+    down: float = 0.0  # against a fall
+    square: float = 0.0  # mean of the squared errors
+    spread: float = 0.0  # the sum g against a rise of their squares
     alarms: int = 0
     at: tuple[int, ...] = ()  # the rows of the last alarms, counted from 1 over the whole stream
 
     def after(self, errors: Iterable[float], first: int) -> "Drift":
-        """The state after these errors, whose rows are numbered from `first` on."""
+        """Return the state after these errors, whose rows are numbered from `first` on."""
         n, mean, up, down = self.rows, self.mean, self.up, self.down
         square, spread, alarms, at = self.square, self.spread, self.alarms, self.at
         for row, z in enumerate(errors, first):
@@ -52,10 +52,10 @@ class Drift:
 
 
 def standardised(likelihood: Likelihood, seen: Seen, Y: np.ndarray) -> np.ndarray:
-    """Errors in predicted standard deviations: of y (n, c, p), or for labels (n,) of -log p(label).
+    """Return errors in predicted standard deviations: of y (n, c, p), or for labels (n,) of -log p(label).
 
-    A label of probability p has the surprise -log p, which is -p log p - (1-p) log(1-p) on average and varies
-    by p(1-p) log²(p/(1-p)). Y is (n, c, p), as read.
+    A label of probability p has the surprise -log p, which has the mean -p log p - (1-p) log(1-p) and the
+    variance p(1-p) log²(p/(1-p)). Y is (n, c, p).
     """
     if isinstance(likelihood, Gaussian):
         return (Y - seen.mean) / np.sqrt(seen.variance[:, :, None] + likelihood.variance)
@@ -72,7 +72,7 @@ def standardised(likelihood: Likelihood, seen: Seen, Y: np.ndarray) -> np.ndarra
 
 
 def rows_of(errors: np.ndarray) -> list[float]:
-    """One error for each row: the sum of those of its processes and outputs, as if they were independent."""
+    """Return one error for each row: the sum over its processes and outputs, divided by √(their number)."""
     if errors.ndim == 1 or errors[0].size == 1:
         return errors.ravel().tolist()
     return (np.sum(errors, axis=(1, 2)) / np.sqrt(errors[0].size)).tolist()

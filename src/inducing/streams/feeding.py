@@ -1,4 +1,4 @@
-"""Feeding rows to a learner: in turns with progress, a batch whole or not at all, the best rows first."""
+"""Functions that feed rows to a learner, choose the most informative ones, and undo what failed."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,19 +19,17 @@ from ..numerics.workers import single_threaded_blas
 from ..progress import Bars
 from .adapting import Adaptation
 
-_reading: dict[int, int] = {}  # the threads that models are being changed in, by the identity of the model
+_reading: dict[int, int] = {}  # id(model) -> the thread that changes this model now
 
 
 class Reading(NamedTuple):
-    """The outcome of reading rows: the processes after them, how these adapt further, how many were read, the
-    prediction before each row, and the likelihood under which some of them were read.
-    """
+    """The outcome of `read`."""
 
-    posts: list[Posterior]
+    posts: list[Posterior]  # the processes after the rows
     adaptation: Adaptation
-    n: int
-    seen: Seen
-    under: list[tuple[np.ndarray, Likelihood]]
+    n: int  # rows that were read
+    seen: Seen  # the prediction before each row
+    under: list[tuple[np.ndarray, Likelihood]]  # rows by number, and the likelihood they were read under
 
 
 def read(
@@ -46,16 +44,16 @@ def read(
     verbose: bool = False,
     stoppable: bool = False,
 ) -> Reading:
-    """Read rows X (n, d), Y (n, c, p), the first of them number `row` of the stream.
+    """Read rows X (n, d), Y (n, c, p); `row` is the number of the first one in the stream.
 
-    Fewer are read where drift calls for learning again. Where it is `stoppable`, Ctrl-C ends it early with a
-    warning; else it ends it with nothing changed.
+    Reading ends early when drift asks for the model to be learned again. If `stoppable`, Ctrl-C ends it with
+    a warning and what the rows so far have taught, else with KeyboardInterrupt.
     """
     seen, done, steps = Seen.nothing(*Y.shape), 0, adaptation.steps(len(X), times, row)
     under = list[tuple[np.ndarray, Likelihood]]()
     posts, after = learner.posteriors() if stoppable else [], copy(adaptation)
     shown = Bars(True if verbose else None) if len(X) > 1 else nullcontext()
-    with shown as bars, single_threaded_blas():  # once, and not for every few rows
+    with shown as bars, single_threaded_blas():  # set here once: setting it for every few rows takes time
         try:
             for rows in learner.turns(X, Y, order):
                 n = 0
@@ -86,8 +84,8 @@ def most_informative_rows(
 ) -> np.ndarray:
     """Choose the n rows whose unknown y would teach the processes most, the best first. (n,) [004 §3.8.1]
 
-    After each choice the processes read that row with the y they expect most, so that the next is not its
-    neighbour. Under Gaussian noise their variances are then what they will be, whatever y is.
+    After each choice the processes read that row with the y they expect, so that the next is not its
+    neighbour. Under Gaussian noise the variances after a row do not depend on its y, so they are exact.
     """
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= len(X):
         raise ParameterError(f"n must be a whole number from 1 to the {len(X)} rows there are, but is {n!r}")
@@ -106,7 +104,7 @@ def most_informative_rows(
 
 
 def enter(model: object) -> bool:
-    """Begin to change a model in this thread: whether it is the first to. Raise if another thread does."""
+    """Mark a model as changed by this thread; return whether it was free. Raise if another thread has it."""
     first = id(model) not in _reading
     if _reading.setdefault(id(model), get_ident()) != get_ident():
         raise ParameterError("the model is learning in another thread; let one thread at a time feed a model")
@@ -114,13 +112,13 @@ def enter(model: object) -> bool:
 
 
 def leave(model: object) -> None:
-    """Let other threads change a model."""
+    """Remove the mark of `enter`, so that other threads may change the model."""
     del _reading[id(model)]
 
 
 @contextmanager
 def all_or_nothing(model: Any) -> Iterator[None]:
-    """Restore an estimator's attributes if anything goes wrong; refuse a second thread at the same time."""
+    """Restore an estimator's attributes if the block raises; refuse a second thread at the same time."""
     outermost = enter(model)
     try:
         model.settle()
@@ -129,7 +127,8 @@ def all_or_nothing(model: Any) -> Iterator[None]:
             yield
         except BaseException:
             vars(model).clear()
-            vars(model).update(before | ({"_live": None} if "_live" in before else {}))  # which has changed
+            # the learner in `_live` has been written into, so it cannot be restored
+            vars(model).update(before | ({"_live": None} if "_live" in before else {}))
             raise
     finally:
         if outermost:

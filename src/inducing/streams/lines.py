@@ -1,4 +1,4 @@
-"""Lines of a stream from a file or stdin as they come, and the numbers in them or what is wrong."""
+"""Reader of a stream's lines from a file or stdin as they come, and parser of the values in them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..errors import ColumnError, DataNotFoundError, EmptyDataError, require_one
 from ..numerics.arrays import LARGEST_NUMBER, LARGEST_TARGET
 
 READ_BYTES = 1 << 18  # bytes asked for at once; a pipe gives what it has
-LONGEST = 1 << 24  # bytes of a line, so that memory has a bound
-FOLLOW_SECONDS = 0.2  # between two looks at the end of a file that grows
-HEAD = 4096  # bytes that tell one file from another
+LONGEST = 1 << 24  # the most bytes of a line, so that memory has a bound
+FOLLOW_SECONDS = 0.2  # between two attempts to read at the end of a file that grows
+HEAD = 4096  # bytes whose checksum tells one file from another
 
 
 class Stop:
-    """A flag that a signal has asked the stream to end; `fd` can then be read, which ends a wait."""
+    """A flag that is set when a signal asks the stream to end; `fd` becomes readable, which ends a wait."""
 
     def __init__(self, fd: int) -> None:
         self.fd, self._asked = fd, False
@@ -63,7 +63,7 @@ def stop_on_signals() -> Iterator[Stop]:
 
 @contextmanager
 def opened(source: str) -> Iterator[int]:
-    """The file descriptor of a file, or of stdin for "-"."""
+    """Open a file, or stdin for "-", and yield its file descriptor."""
     if source == "-" and sys.stdin is not None:
         yield sys.stdin.fileno()
         return
@@ -77,16 +77,16 @@ def opened(source: str) -> Iterator[int]:
 
 @dataclass
 class Lines:
-    """The lines of an open file descriptor, each with its end, as they come."""
+    """A reader of the lines of an open file descriptor; each line keeps its line end."""
 
     fd: int
     stop: Stop
-    follow: bool = False  # whether a file's end is waited at: more may be written, unless it was cut
-    rest: bytes = b""
+    follow: bool = False  # whether to wait at the end of a file for more, unless the file was cut
+    rest: bytes = b""  # what was read and not returned yet
     ended: bool = False
 
     def wait(self, seconds: float) -> list[bytes]:
-        """Wait for lines and return those that have come; none after a timeout, a signal or the end."""
+        """Wait for lines and return those that have come; none on a timeout, a signal or the end."""
         ready, _, _ = select.select([self.fd, self.stop.fd], [], [], max(seconds, 0.0))
         if self.fd not in ready or self.stop.asked():
             return []
@@ -94,7 +94,7 @@ class Lines:
         if not chunk and self.follow and os.fstat(self.fd).st_size >= os.lseek(self.fd, 0, os.SEEK_CUR):
             select.select([self.stop.fd], [], [], min(max(seconds, 0.0), FOLLOW_SECONDS))
             return []
-        if not chunk:  # what has no end may be half a row that is still being written
+        if not chunk:  # a last line without a line end may be half a row that is still being written
             self.ended, last = True, self.rest
             whole = last.lstrip().startswith(b"{") and _is_object(last)
             self.rest = b"" if whole else last
@@ -105,7 +105,7 @@ class Lines:
         return [line + b"\n" for line in lines]
 
     def first(self) -> bytes:
-        """Wait for the first line; what came after it stays. Nothing if the stream ends or a signal comes."""
+        """Wait for the first line and return it, b"" if the stream ends or a signal comes; keep the rest."""
         lines: list[bytes] = []
         while not (lines or self.ended or self.stop.asked()):
             lines = self.wait(3600.0)
@@ -113,31 +113,31 @@ class Lines:
         return lines[0] if lines else b""
 
     def left(self) -> list[bytes]:
-        """Return the whole lines that `first` has left."""
+        """Return the whole lines in `rest` without reading more."""
         *lines, self.rest = self.rest.split(b"\n")
         return [line + b"\n" for line in lines]
 
 
 def fingerprint(fd: int, size: int) -> str:
-    """The checksum of the first bytes of a file, no more than `size`: the same when it has grown."""
+    """Return the checksum of a file's first bytes, `size` at most: it stays the same when the file grows."""
     return hashlib.sha256(os.pread(fd, min(size, HEAD), 0)).hexdigest()
 
 
 class BadRow(ValueError):
-    """An error that says why a row cannot be used."""
+    """A row cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """The format of a stream's lines, CSV with a separator or else JSON objects, and the columns used."""
+    """The format of a stream's lines, CSV or JSON objects, and the columns that are used."""
 
-    separator: str | None
+    separator: str | None  # of CSV; None for JSON objects
     target: str
     inputs: tuple[str, ...]
-    labels: bool  # whether the target is one
-    width: int = 0  # of a CSV row
-    places: tuple[int, ...] = field(default=())  # of the inputs and, at last, of the target
-    text: frozenset[str] | None = None  # the inputs that hold no numbers; None: all are taken for numbers
+    labels: bool  # whether the target is a label
+    width: int = 0  # columns of a CSV row
+    places: tuple[int, ...] = field(default=())  # column numbers of the inputs and, last, of the target
+    text: frozenset[str] | None = None  # the inputs that hold text; None: not known yet, all read as numbers
 
     @staticmethod
     def of(
@@ -148,7 +148,7 @@ class Format:
         inputs: Sequence[str] | None,
         labels: bool,
     ) -> Format:
-        """Recognise the format by the first line, a header or an object; `inputs` are those a model has."""
+        """Recognise the format by the first line, a header or an object; inputs=None takes all columns."""
         require_one_of("format", kind, ("auto", "csv", "tsv", "jsonl"))
         if not line.strip():
             raise EmptyDataError("The stream is empty: a header and rows, or JSON objects, are needed.")
@@ -174,7 +174,7 @@ class Format:
         return Format(separator, target, tuple(inputs), labels, len(names), places)
 
     def typed(self, lines: Sequence[bytes]) -> Format:
-        """The same, knowing which inputs hold mostly text or dates in these lines."""
+        """Return the format with `text` set: the inputs that are no numbers in most of these lines."""
         wrong, rows = dict.fromkeys(self.inputs, 0), 0
         for line in lines:
             try:
@@ -190,7 +190,7 @@ class Format:
         return replace(self, text=frozenset(name for name in self.inputs if 2 * wrong[name] > rows))
 
     def _values(self, text: str) -> list[Any]:
-        """The inputs and the target of a line, as they stand; raise BadRow if some are missing."""
+        """Return the inputs and the target of a line unparsed; raise BadRow if some are missing."""
         if self.separator is None:
             row, names = _object(text), (*self.inputs, self.target)
             missing = [name for name in names if name not in row]
@@ -203,20 +203,20 @@ class Format:
         return [fields[i] for i in self.places]
 
     def read(self, line: bytes) -> tuple[list[Any], Any] | None:
-        """Read the inputs and the target of a line, None where it is blank; raise BadRow if it is wrong."""
+        """Return the inputs and the target of a line, None if it is blank; raise BadRow if it is invalid."""
         text = _text(line)
         if not text.strip():
             return None
         names, values = (*self.inputs, self.target), self._values(text)
         label = _label(values.pop(), self.target) if self.labels else None
         try:
-            plain = text.isascii() and "_" not in text  # Python takes 1_000 and digits of all scripts
+            plain = text.isascii() and "_" not in text  # float() would accept 1_000 and digits of all scripts
             numbers: list[Any] | None = list(map(float, values)) if plain and not self.text else None
         except (TypeError, ValueError, OverflowError):
             numbers = None
         if numbers is None:
-            of = [_label if name in (self.text or ()) else _number for name in names]
-            numbers = [take(value, name) for take, value, name in zip(of, values, names)]
+            parsers = [_label if name in (self.text or ()) else _number for name in names]
+            numbers = [parse(value, name) for parse, value, name in zip(parsers, values, names)]
         if not sum(abs(v) for v in numbers if isinstance(v, float)) <= LARGEST_NUMBER:
             for number, name in zip(numbers, names):
                 most = LARGEST_TARGET if name == self.target else LARGEST_NUMBER
@@ -253,7 +253,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _is_object(line: bytes) -> bool:
-    """Whether a line is a whole JSON object."""
+    """Return whether a line is a whole, non-empty JSON object."""
     try:
         return bool(_object(_text(line)))
     except BadRow:

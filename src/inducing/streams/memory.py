@@ -1,4 +1,4 @@
-"""A small memory of the rows that taught most, to learn a model again from. [Chang et al. 2023]"""
+"""A small memory of the rows that taught most, to learn the model again from them. [Chang et al. 2023]"""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from ..files.records import Arrays, array, expect
 from ..model.likelihoods import Likelihood
 
-REMEMBERED_ROWS, FEWEST_REMEMBERED = 500, 100  # rows, and of these to learn from
+REMEMBERED_ROWS, FEWEST_REMEMBERED = 500, 100  # rows that are kept, and the fewest to learn a model from
 
 
 @dataclass(frozen=True)
 class Memory:
     """At most `size` rows, each kept with a chance that grows with its leverage and halves every `half_life`.
 
-    The leverage of a row is v/(v + noise), v the variance of f when the row came. The keys log leverage + age
-    term + Gumbel noise never change, so the rows with the largest ones are such a sample at any time.
-    [Efraimidis & Spirakis 2006] The noise is made of the row's number: a stream read again keeps the same.
+    The leverage of a row is v/(v + noise), v the variance of f when the row came. Each row has a key, log
+    leverage + age term + Gumbel noise, that never changes; the rows with the largest are such a sample at any
+    time. [Efraimidis & Spirakis 2006] The noise depends only on the row's number, so it can be repeated.
     """
 
     size: int
@@ -29,13 +29,13 @@ class Memory:
 
     @staticmethod
     def empty(half_life: float, d: int, p: int) -> Memory:
-        """A memory of no rows yet, with d inputs and p outputs."""
+        """Return a memory without rows, for d inputs and p outputs."""
         return Memory(REMEMBERED_ROWS, float(half_life), np.empty((0, d)), np.empty((0, p)), np.empty(0))
 
     def with_rows(
         self, X: np.ndarray, y: np.ndarray, variance: np.ndarray, likelihood: Likelihood, row: int
     ) -> Memory:
-        """The memory after rows X (n, d), y (n, p) with these variances of f, the first number `row`."""
+        """Return the memory after rows X (n, d), y (n, p), numbered from `row` on; f had this `variance`."""
         numbers = row + np.arange(len(X))
         noise = np.maximum(likelihood.predict(np.zeros(1), np.zeros(1))[1], 1e-300)
         leverage = np.maximum(variance / (variance + noise), 0.01)
@@ -47,7 +47,7 @@ class Memory:
         return replace(self, X=X, y=y, keys=keys)
 
     def emptied(self) -> Memory:
-        """The memory without its rows."""
+        """Return the memory without its rows."""
         return replace(self, X=self.X[:0], y=self.y[:0], keys=self.keys[:0])
 
     def to_arrays(self) -> Arrays:
@@ -60,7 +60,7 @@ class Memory:
 
 
 def _uniform(numbers: np.ndarray) -> np.ndarray:
-    """Numbers in (0, 1) that look random, one for each whole number. [Steele, Lea & Flood 2014, SplitMix]"""
+    """Map whole numbers to pseudo-random ones in (0, 1). [Steele, Lea & Flood 2014, SplitMix]"""
     z = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""Scores of a stream's predictions, each made before its row was read: running sums."""
+"""Running scores of a stream's predictions, each made before its row was read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from ..metrics import Scores, log_losses
 
 @dataclass
 class RunningRegression:
-    """SMSE, MSLL, NLPD of a regression; the trivial predictor knows the targets before each row."""
+    """Sums for SMSE, MSLL and NLPD of a regression; the trivial predictor knows only the earlier targets."""
 
     rows: int = 0  # predicted so far
     squared: float = 0.0  # Σ (y - mean)²
     squared_trivial: float = 0.0
     loss: float = 0.0  # -Σ log p(y)
     loss_trivial: float = 0.0
-    targets: int = 0  # all read so far, predicted or not: how many, their mean, and Σ (y - mean)²
-    mean: float = 0.0
-    scatter: float = 0.0
+    targets: int = 0  # read so far, predicted or not
+    mean: float = 0.0  # of these targets
+    scatter: float = 0.0  # Σ (y - mean)² of these targets
 
     def add(self, y: np.ndarray, mean: np.ndarray, log_density: np.ndarray) -> None:
-        """Add rows in the order they were read; those with a NaN for a prediction count as targets only."""
+        """Add rows in the order they were read; one whose prediction is NaN counts as a target only."""
         count, z = self.targets + np.arange(len(y)), y - self.mean  # before each row
         sums, squares = _before(z), _before(z * z)
         spread = self.scatter + squares - sums**2 / np.maximum(count, 1)
@@ -40,7 +40,7 @@ class RunningRegression:
         self.mean += float(np.sum(z)) / max(self.targets, 1)
 
     def values(self) -> dict[str, float]:
-        """The metrics by name; none before the first prediction."""
+        """Return the metrics by name, none before the first prediction."""
         if not self.rows:
             return {}
         sums = Scores(self.rows, self.squared, self.squared_trivial, self.loss, self.loss_trivial)
@@ -49,14 +49,14 @@ class RunningRegression:
 
 @dataclass
 class RunningClassification:
-    """Error (the share of wrong labels) and log loss (the mean of -log p(label)) of a classification."""
+    """Sums for the error (share of wrong labels) and log loss (mean of -log p(label)) of a classification."""
 
     rows: int = 0  # predicted so far
     wrong: int = 0
     loss: float = 0.0
 
     def add(self, labels: np.ndarray, p: np.ndarray, classes: Sequence[Any] | np.ndarray) -> None:
-        """Add labels (n,) and the probabilities (n, classes) they were given."""
+        """Add labels (n,) and the predicted probabilities of all classes (n, classes)."""
         rows = np.isfinite(p[:, 0])
         truth = np.asarray(labels)[rows, None] == np.asarray(classes)  # (n, classes)
         self.rows += int(np.count_nonzero(rows))
@@ -64,15 +64,15 @@ class RunningClassification:
         self.loss -= float(np.sum(np.log(np.maximum(p[rows][truth], 1e-300))))
 
     def values(self) -> dict[str, float]:
-        """The metrics by name; none before the first prediction."""
+        """Return the metrics by name, none before the first prediction."""
         return {"error": self.wrong / self.rows, "log loss": self.loss / self.rows} if self.rows else {}
 
 
 def _before(values: np.ndarray) -> np.ndarray:
-    """The sum of all values before each one."""
+    """Return for each value the sum of those before it."""
     return np.cumsum(values) - values
 
 
 def scores_from(sums: dict[str, Any]) -> RunningRegression | RunningClassification:
-    """Make the scores with these sums, as `dataclasses.asdict` gives them."""
+    """Make the scores from their sums by name, the reverse of `dataclasses.asdict`."""
     return RunningClassification(**sums) if "wrong" in sums else RunningRegression(**sums)

@@ -1,5 +1,5 @@
-"""A session: a stream while it is read. It keeps the model, where the stream stands, what was predicted of
-every row, and saves it all on the way, so that a killed session goes on from its file.
+"""A session reads a stream: it predicts each row, then learns from it, and saves the model, its place in the
+stream and the scores on the way, so that a killed session can go on from the model file.
 """
 
 from __future__ import annotations
@@ -28,48 +28,48 @@ from ..sources.table_encoder import TableEncoder
 from .lines import HEAD, BadRow, Format, Lines, fingerprint, opened, stop_on_signals
 from .scores import RunningClassification, RunningRegression, scores_from
 
-NOTED = 20  # refused rows that are named one by one
-BATCH = 512  # rows given to the model at once, at most; each is still predicted before it is read
+NOTED = 20  # refused rows that are reported one by one; later ones are counted
+BATCH = 512  # the most rows given to the model at once; each is still predicted before it is read
 
 
 class Row(NamedTuple):
-    number: int
-    start: int  # its place in the source, in bytes
+    number: int  # in the stream, from 1 on
+    start: int  # where it begins in the source, in bytes
     x: list[Any]
     y: Any
 
 
 class Refused(Exception):
-    """An error that ends a strict stream at a refused row."""
+    """A row was refused, which ends a strict stream."""
 
 
 @dataclass
 class Place:
     """The position of a stream, as a model file records it."""
 
-    rows: int = 0  # of the source, read or refused
+    rows: int = 0  # rows of the source so far, read or refused
     refused: int = 0
-    source: str | None = None  # None is stdin
-    offset: int = 0  # bytes of the source that these rows are
-    head: str = ""  # the source's fingerprint, none where it was cut
-    end: str = ""  # the checksum of its last bytes up to there
+    source: str | None = None  # path; None for stdin
+    offset: int = 0  # bytes of the source up to the end of these rows
+    head: str = ""  # checksum of the source's first bytes, "" if it was cut
+    end: str = ""  # checksum of the last bytes before `offset`
     written: int = 0  # bytes of the predictions
-    predictions: str | None = None  # their file, None is none or stdout
-    tail: str = ""  # the checksum of the last bytes written there
+    predictions: str | None = None  # path of their file; None for none or stdout
+    tail: str = ""  # checksum of the last bytes written there
 
 
 @dataclass
 class Predictions:
-    """A CSV file, or stdout, with the prediction of each row; `file` is None where nobody asked."""
+    """A CSV file, or stdout, with the prediction of each row; without a file, nothing is written."""
 
     file: Any = None
-    begun: bool = False
+    begun: bool = False  # whether the header is written
 
     @staticmethod
     @contextmanager
     def opened(name: str | None, place: Place) -> Iterator[Predictions]:
-        """Open the file of that name, "-" for stdout, and go on where the saved model stood: rows that it has
-        not read will be predicted again. Raise if the file holds anything else, which would be lost.
+        """Open the file of that name, "-" for stdout, and cut it where the saved model stood, since the rows
+        after that will be predicted again. Raise if the file holds anything else, which would be lost.
         """
         if name is None or name == "-":
             yield Predictions(None if name is None else sys.stdout)
@@ -93,7 +93,7 @@ class Predictions:
         self.begun = True
 
     def size(self) -> int:
-        """The size in bytes, where it is a file; all of it is then on the disk."""
+        """Write all of a file to the disk and return its size in bytes, 0 for none or stdout."""
         if self.file in (None, sys.stdout):
             return 0
         os.fsync(self.file.fileno())
@@ -101,7 +101,7 @@ class Predictions:
 
 
 def _tail(fd: int, size: int) -> str:
-    """The checksum of the last bytes of a file up to `size`, and of that size."""
+    """Return the checksum of the number `size` and of the last bytes of a file's first `size` bytes."""
     start = max(0, size - HEAD)
     return hashlib.sha256(str(size).encode() + os.pread(fd, size - start, start)).hexdigest()
 
@@ -110,22 +110,22 @@ def _tail(fd: int, size: int) -> str:
 class Session:
     """A stream and the estimator that learns from it: every row is predicted, then read.
 
-    The model is saved to `out` after so many rows, after so many seconds if rows have come, and at the end.
-    Rows that cannot be used are refused with their numbers, from 1 on without the header, and leave the model
-    as it was; a strict session stops before the first of them.
+    The model is saved to `out` after `save_rows` rows, after `save_seconds` if rows have come, and at the
+    end. Rows that cannot be used are reported by number, counted from 1 without the header, and leave the
+    model as it was; a strict session stops before the first of them.
     """
 
     out: Path
     target: str
     model: Any  # an estimator with warmup, predict_then_fit and save
     scores: RunningRegression | RunningClassification
-    classes: list[str] | None = None  # all labels there will ever be; None: those that come
-    labels: list[str] | None = None  # those that the predictions have columns for
+    classes: list[str] | None = None  # all labels there will ever be; None: learn them from the rows
+    labels: list[str] | None = None  # the labels that the predictions have columns for
     place: Place = field(default_factory=Place)
     strict: bool = False
     save_rows: int = 10_000
     save_seconds: float = 30.0
-    stopped_at: int | None = None  # the row that was refused, where that ends the stream
+    stopped_at: int | None = None  # the refused row that ended a strict stream
     read: int = 0  # rows that this session has read
     encoder: TableEncoder | None = None  # of inputs with text or dates, from the warm-up on
     format: Format = field(init=False)
@@ -133,15 +133,15 @@ class Session:
     status: Status = field(init=False, default_factory=Status)
 
     def __post_init__(self) -> None:
-        self._waiting: list[Row] = []  # until classes, and what text columns hold, are known
-        self._reasons: Counter[str] = Counter()  # of rows refused, without what is a row's own
+        self._waiting: list[Row] = []  # rows that wait until the classes and the text columns are known
+        self._reasons: Counter[str] = Counter()  # why rows were refused, with numbers and values left out
         self._unsaved, self._saved_at = 0, time.monotonic()
 
     @staticmethod
     def begun(out: Path, target: str, model: Any, classes: list[str] | None = None) -> Session:
-        """Begin a session; `classes` are all labels there will ever be, None takes those that come."""
-        kind = RunningClassification if hasattr(model, "predict_proba") else RunningRegression
-        return Session(out, target, model, kind(), classes, classes)
+        """Begin a session; `classes` are all labels there will ever be, None learns them from the rows."""
+        scores = RunningClassification() if hasattr(model, "predict_proba") else RunningRegression()
+        return Session(out, target, model, scores, classes, classes)
 
     @staticmethod
     def resumed(out: Path) -> Session:
@@ -178,17 +178,15 @@ class Session:
         """Read a file, "-" for stdin, until it ends, a signal comes or, if strict, a row is refused.
 
         format is "csv", "tsv", "jsonl", or "auto": by the first line. Rows that were read from this file
-        before are passed over, or `skip` of them where that is given. With `follow` the end of a file is no
-        end: what is written there later is read, half a line when it is whole. predictions names a CSV file,
-        "-" for stdout, for what was predicted of each row before it was read.
+        before are passed over, or the first `skip` rows if given. With `follow`, wait at the end of a file
+        and read what is written there later. predictions names a CSV file, "-" for stdout, to write to.
         """
         read = None if source == "-" else source
         require_apart(self.out, read)
         if predictions not in (None, "-"):
             require_apart(predictions, read, self.out)
         with opened(source) as fd, stop_on_signals() as stop, warnings.catch_warnings():
-            warnings.simplefilter("ignore", errors.DriftWarning)  # it is said with the row's number
-            # streams hold what was not seen before
+            warnings.simplefilter("ignore", errors.DriftWarning)  # `_read` reports drift by the row's number
             warnings.filterwarnings("ignore", r".* hold levels not seen before", errors.InducingWarning)
             lines = Lines(fd, stop, follow and read is not None)
             self._find_rows(lines, source, format, exclude, skip)
@@ -202,7 +200,7 @@ class Session:
     def _find_rows(
         self, lines: Lines, source: str, kind: str, exclude: Sequence[str], skip: int | None
     ) -> None:
-        """Find the columns by the first line; then go to the first row that the model has not read."""
+        """Find the columns by the first line, then move to the first row that the model has not read."""
         place, path = self.place, None if source == "-" else str(Path(source).resolve())
         inputs = self.model.metadata_["encoder"]["columns"] if hasattr(self.model, "metadata_") else None
         first = lines.first()
@@ -212,8 +210,8 @@ class Session:
             self.format = replace(self.format, text=frozenset(text))
         if self.format.separator is None:
             lines.rest, first = first + lines.rest, b""
-        known = path is not None and skip is None and path == place.source
-        if known and fingerprint(lines.fd, place.offset) == place.head:
+        same = path is not None and skip is None and path == place.source
+        if same and fingerprint(lines.fd, place.offset) == place.head:
             if place.end and _tail(lines.fd, place.offset) != place.end:
                 row = f"row {place.rows + 1}, where its model stopped"
                 advice = "pass --skip, the number of rows to pass over"
@@ -234,7 +232,7 @@ class Session:
             left -= min(left, len(passed))
 
     def _follow(self, lines: Lines) -> None:
-        """Read the lines as they come."""
+        """Read the lines as they come, and save the model whenever that is due and at the end."""
         try:
             ready = lines.left()
             while not lines.stop.asked():
@@ -253,7 +251,7 @@ class Session:
                 due = self._saved_at + self.save_seconds - time.monotonic()
                 ready = lines.wait(due if self._changed else 60.0)
                 self._save_if_due(lines.fd)
-            if self._waiting:  # for classes that will not come now
+            if self._waiting:  # no more rows will come
                 self._learn([], end=True)
         except Refused:
             pass
@@ -262,7 +260,7 @@ class Session:
                 self._save(lines.fd)
 
     def _take(self, lines: Sequence[bytes]) -> None:
-        """Take rows from lines, and learn from them."""
+        """Parse lines into rows, refuse the invalid ones, and learn from the others."""
         rows: list[Row] = []
         if self.format.text is None and lines:
             self.format = self.format.typed(lines)
@@ -284,7 +282,7 @@ class Session:
         self._learn(rows)
 
     def _learn(self, rows: list[Row], *, end: bool = False) -> None:
-        """Predict rows, then read them; those of a classification wait until its classes are known."""
+        """Predict rows, then read them; rows wait until the classes and the text columns are known."""
         unlabelled = self.classifies and self.labels is None
         if unlabelled or (self.format.text and self.encoder is None):
             self._waiting += rows
@@ -300,12 +298,12 @@ class Session:
                 self.encoder = TableEncoder(missing="refuse", allow_unseen=True).fit(self._frame(first))
             rows, self._waiting = self._waiting, []
         while rows:
-            left = self.model.warmup - getattr(self.model, "n_rows_", 0)  # it ends on the row it should
-            self._read(rows[:left] if left > 0 else rows)
+            left = self.model.warmup - getattr(self.model, "n_rows_", 0)
+            self._read(rows[:left] if left > 0 else rows)  # no batch goes on past the warm-up
             rows = rows[left:] if left > 0 else []
 
     def _read(self, rows: list[Row]) -> None:
-        """Let the model read rows; any that it refuses is found by halving."""
+        """Let the model predict and read rows; if it refuses them, halve them to find the bad ones."""
         y, first = np.array([row.y for row in rows]), getattr(self.model, "n_rows_", 0) + 1
         try:
             X = np.array([row.x for row in rows])
@@ -324,7 +322,7 @@ class Session:
             known, labels = self.model.classes_.tolist(), self.labels or []
             self.scores.add(y, forecast, known)
             kinds, columns = [f"={label}" for label in labels], forecast[:, np.isin(known, labels)]
-            if self.classes is None:  # of classes that came after the header
+            if self.classes is None:  # one column for all classes that came after the header was written
                 kinds, rest = [*kinds, "_other"], forecast[:, ~np.isin(known, labels)]
                 columns = np.column_stack([columns, np.sum(rest, axis=1) + 0.0 * columns[:, 0]])
         else:
@@ -334,17 +332,17 @@ class Session:
         drifts = {at - first for at in self.model.drifts_ if at >= first}
         for i in sorted(drifts):
             self.status.note(f"inducing: drift at row {rows[i].number}")
-        values = (["" if v != v else v for v in line] for line in columns.tolist())  # no prediction is NaN
-        lines = enumerate(zip(rows, values))
-        told = ((row.number, row.y, *line, int(i in drifts)) for i, (row, line) in lines)
-        self.predictions.write(header, told)
+        values = (["" if v != v else v for v in line] for line in columns.tolist())  # NaN: not predicted
+        numbered = enumerate(zip(rows, values))
+        table = ((row.number, row.y, *line, int(i in drifts)) for i, (row, line) in numbered)
+        self.predictions.write(header, table)
 
     def _frame(self, rows: list[Row]) -> Any:
-        """The inputs of rows as a table."""
-        pd = package("pandas")
-        return pd.DataFrame([row.x for row in rows], columns=list(self.format.inputs))
+        """Return the inputs of rows as a table."""
+        return package("pandas").DataFrame([row.x for row in rows], columns=list(self.format.inputs))
 
     def _refuse(self, row: Row, reason: str) -> None:
+        """Report and count a refused row; raise `Refused` in a strict session, placed before that row."""
         if self.strict or self._reasons.total() < NOTED:
             self.status.note(f"inducing: row {row.number} refused: {reason}")
         elif self._reasons.total() == NOTED:
@@ -367,17 +365,18 @@ class Session:
             self._save(fd)
 
     def _save(self, fd: int) -> None:
-        whole = self.place.source is not None and os.fstat(fd).st_size >= self.place.offset
-        self.place.head = fingerprint(fd, self.place.offset) if whole else ""
-        self.place.end = _tail(fd, self.place.offset) if whole else ""
-        self.place.written, file = self.predictions.size(), self.predictions.file
-        self.place.predictions = os.path.realpath(file.name) if self.place.written else None
-        self.place.tail = _tail(file.fileno(), self.place.written) if self.place.written else ""
-        stream = {"place": asdict(self.place), "metrics": asdict(self.scores), "labels": self.labels}
-        encoder = {"columns": list(self.format.inputs), "categories": {}}
+        place = self.place
+        whole = place.source is not None and os.fstat(fd).st_size >= place.offset
+        place.head = fingerprint(fd, place.offset) if whole else ""
+        place.end = _tail(fd, place.offset) if whole else ""
+        place.written, file = self.predictions.size(), self.predictions.file
+        place.predictions = os.path.realpath(file.name) if place.written else None
+        place.tail = _tail(file.fileno(), place.written) if place.written else ""
+        stream = {"place": asdict(place), "metrics": asdict(self.scores), "labels": self.labels}
+        columns = {"columns": list(self.format.inputs), "categories": {}}
         if self.encoder is not None:
             self.model.encoder_ = self.encoder
-        self.model.save(self.out, {"target": self.target, "encoder": encoder, "stream": stream})
+        self.model.save(self.out, {"target": self.target, "encoder": columns, "stream": stream})
         self._unsaved, self._saved_at = 0, time.monotonic()
 
     def _status(self) -> str:

@@ -1,9 +1,9 @@
-"""Conjugate gradients for (K + Σ) X = B, their preconditioner, and the log determinant they leave behind.
+"""Conjugate gradients for (K + Σ) X = B, their preconditioner, and the log determinant from their steps.
 
 The preconditioner is P = Q + Σ, with Q the projection of K on a few rows chosen by Cholesky with pivots: the
-covariance that DTC would put in K's place. Conjugate gradients on the preconditioned system are Lanczos'
-method for P^-½(K + Σ)P^-½, so the steps of a solve for a random right-hand side also give log|K + Σ| = log|P|
-+ tr log P^-½(K + Σ)P^-½. [002, Fast approximate solution of linear systems], [Gardner et al. 2018]
+covariance of DTC. Conjugate gradients on the preconditioned system are Lanczos' method for P^-½(K + Σ)P^-½,
+so the steps of a solve for a random right-hand side also give log|K + Σ| = log|P| + tr log P^-½(K + Σ)P^-½.
+[002, Fast approximate solution of linear systems], [Gardner et al. 2018]
 """
 
 import warnings
@@ -20,19 +20,18 @@ from ...numerics.workers import chunk_rows, row_slices, run_over
 from ...progress import Bars
 from ..selection import greedy_variance
 
-# pivots end where tr(K - Q) is this share of the least noise: P is then K + Σ to one part in a hundred
-ENOUGH = 1e-2
+ENOUGH = 1e-2  # no more pivots once tr(K - Q) is this share of the least noise: P is K + Σ up to 1 %
 
 
 @dataclass(frozen=True, eq=False)
 class Preconditioner:
-    """P = ΦᵀΦ + Σ, with Phi the transpose: [the DTC covariance]
+    """The preconditioner P = ΦᵀΦ + Σ, the covariance of DTC.
 
     P⁻¹ = Σ⁻¹ - H Hᵀ,   H = Σ⁻¹Φᵀ LB⁻ᵀ,   LB LBᵀ = I + ΦΣ⁻¹Φᵀ
     """
 
     noise: Array  # (n,), Σ's diagonal
-    Phi: Array  # (n, r)
+    Phi: Array  # (n, r), Φᵀ
     H: Array  # (n, r)
     log_det: float
 
@@ -41,15 +40,15 @@ class Preconditioner:
         return self.Phi.shape[1]
 
     def solve(self, B: Array) -> Array:
-        """P⁻¹B. (n, p)"""
+        """Return P⁻¹B. (n, p)"""
         return B / self.noise[:, None] - self.H @ (self.H.T @ B)
 
     def inverse_diagonal(self) -> Array:
-        """diag P⁻¹. (n,)"""
+        """Return diag P⁻¹. (n,)"""
         return 1.0 / self.noise - namespace(self.H).sum(self.H * self.H, axis=1)
 
     def sample(self, count: int, rng: np.random.Generator) -> Array:
-        """Columns z with P^-½z uniform on the sphere |P^-½z|² = n, so that zzᵀ has mean P. (n, count)"""
+        """Draw columns z with P^-½z uniform on the sphere |P^-½z|² = n, so zzᵀ has mean P. (n, count)"""
         n = self.noise.shape[0]
         e, f = (asarray_like(rng.standard_normal((size, count)), self.Phi) for size in (self.rank, n))
         xp = namespace(self.Phi)
@@ -58,7 +57,7 @@ class Preconditioner:
 
 
 def precondition(kernel: Kernel, X: Array, noise: Array, rank: int, jitter: float) -> Preconditioner:
-    """Make the preconditioner on `rank` pivots, or on fewer where these explain K up to the noise. O(n r²)"""
+    """Make the preconditioner on `rank` pivots, or on fewer if these explain K up to the noise. O(n r²)"""
     n, xp = X.shape[0], namespace(X)
     pivots = zeros_like_rows((0, X.shape[1]), X)
     if rank > 0:
@@ -87,22 +86,22 @@ def precondition(kernel: Kernel, X: Array, noise: Array, rank: int, jitter: floa
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The solution X of A X = B by conjugate gradients, and the steps that led to each column."""
+    """The solution X of (K + Σ) X = B by conjugate gradients, and the steps that led to each column."""
 
     X: Array  # (n, p)
-    R: Array  # (n, p), B - (K + Σ) X as the recurrence has it
+    R: Array  # (n, p), B - (K + Σ) X by the recurrence
     residuals: np.ndarray  # (p,), the norms of R's columns
-    products: int  # with K + Σ
+    products: int  # number of products with K + Σ
     iterations: np.ndarray  # (p,)
-    steps: np.ndarray  # (iterations, p): how far along each direction; NaN after a column's end
+    steps: np.ndarray  # (iterations, p): step length in each direction; NaN after a column's end
     ratios: np.ndarray  # (iterations, p): of successive rᵀP⁻¹r
     starts: np.ndarray  # (p,): bᵀP⁻¹b
 
     def log_quadratics(self) -> np.ndarray:
-        """bᵀP^-½ log(P^-½(K + Σ)P^-½) P^-½b of each column, by Gauss quadrature from its Lanczos matrix. (p,)
+        """Return bᵀP^-½ log(P^-½(K + Σ)P^-½) P^-½b of each column, by Gauss quadrature. (p,)
 
-        T_kk = 1/γ_k + β_{k-1}/γ_{k-1}, T_k,k+1 = √β_k/γ_k for steps γ and ratios β: the nodes are T's
-        eigenvalues, the weights the squares of their vectors' first entries. [Golub, Meurant 2010, ch. 3]
+        The Lanczos matrix is T_kk = 1/γ_k + β_{k-1}/γ_{k-1}, T_k,k+1 = √β_k/γ_k for steps γ and ratios β. Its
+        eigenvalues are nodes, weighted by their vectors' first entries squared. [Golub, Meurant 2010, ch. 3]
         """
         from scipy.linalg import eigh_tridiagonal
 
@@ -129,8 +128,8 @@ def conjugate_gradients(
     max_iterations: int,
     what: str,
 ) -> Solution:
-    """Solve A X = B, `multiply` the product with A, until each column's residual norm is at most its target;
-    columns that have arrived leave. One IterationWarning says how far off others are at max_iterations.
+    """Solve A X = B, where `multiply` is the product with A, until each column's residual norm is at most its
+    target; later products leave out finished columns. Warn once if some are not finished at max_iterations.
     """
     xp, n, p = namespace(B), B.shape[0], B.shape[1]
     out_X, out_R = zeros_like_rows((n, p), B), xp.asarray(B, copy=True)
@@ -145,12 +144,12 @@ def conjugate_gradients(
     ratios: list[np.ndarray] = []
     with Bars() as bars:
         for _ in range(max_iterations + 1):
-            arrived = norms <= targets[active]
-            if arrived.any() or len(steps) == max_iterations:
+            finished = norms <= targets[active]
+            if finished.any() or len(steps) == max_iterations:
                 out_X[:, active], out_R[:, active], residuals[active] = X, R, norms
-                if arrived.all() or len(steps) == max_iterations:
+                if finished.all() or len(steps) == max_iterations:
                     break
-                keep = np.flatnonzero(~arrived)
+                keep = np.flatnonzero(~finished)
                 active, X, R, D, rho = active[keep], X[:, keep], R[:, keep], D[:, keep], rho[keep]
             AD = multiply(D)
             step = rho / xp.sum(D * AD, axis=0)
@@ -176,6 +175,7 @@ def conjugate_gradients(
 
 
 def _spread(values: Array, active: np.ndarray, p: int) -> np.ndarray:
+    """Put the values of active columns into all p columns, NaN elsewhere."""
     out = np.full(p, np.nan)
     out[active] = to_numpy(values)
     return out

@@ -1,12 +1,12 @@
 """The exact GP by conjugate gradients: products with K, not its factor, in O(n²) time, O(n) memory. [002]
 
-A solve that ends with residual r errs by no more than (r, σ² the least noise)
+A solve that ends with residual r has errors of no more than (σ² the least noise)
 
     |mean - exact mean|       ≤ √k(x, x) |r| / σ
     0 ≤ variance - exact one  ≤ |r|² / σ²
 
-since k_*ᵀ(K + Σ)⁻¹k_* ≤ k(x, x) and K + Σ ⪰ σ²I. So tolerances are stated for what is predicted, and
-residuals follow.
+since k_*ᵀ(K + Σ)⁻¹k_* ≤ k(x, x) and K + Σ ⪰ σ²I. So tolerances are stated for predictions, and the target
+norms of residuals follow from them.
 """
 
 import math
@@ -30,7 +30,7 @@ from .krylov import Preconditioner, Solution, conjugate_gradients, precondition
 from .products import Blocked, KernelProduct, block_pairs
 
 TOGETHER = 64  # queries whose variances are solved for at once
-PROBE = 1e-4  # a probe's residual relative to its length: what is left is far below the spread between probes
+PROBE = 1e-4  # a probe's residual relative to its length: an error far below the spread between probes
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ DEFAULT = Solver()
 
 
 class Evidence(NamedTuple):
-    """A log evidence, and the standard error that the random probes of its log determinant leave."""
+    """A log evidence, and its standard error from the random probes of its log determinant."""
 
     value: float
     error: float
@@ -68,7 +68,7 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """The matrix K + Σ of a problem, ready to be solved with."""
+    """The matrix K + Σ of a problem, as a product and a preconditioner for solves."""
 
     problem: Problem
     solver: Solver
@@ -86,7 +86,7 @@ class System:
         return math.sqrt(float(namespace(self.problem.X).min(self.preconditioner.noise)))
 
     def multiply(self, V: Array) -> Array:
-        """(K + Σ) V."""
+        """Return (K + Σ) V."""
         return self.product(V) + self.preconditioner.noise[:, None] * V
 
     def solve(self, B: Array, targets: np.ndarray, what: str) -> Solution:
@@ -95,18 +95,18 @@ class System:
             return conjugate_gradients(self.multiply, B, P, targets, max_iterations=most, what=what)
 
     def target_of_means(self) -> np.ndarray:
-        """The residual norms at which means are within tolerance · rms(y) of the exact GP's. (p,)"""
+        """Return the residual norms at which means are within tolerance · rms(y) of the exact GP's. (p,)"""
         P, xp = self.problem, namespace(self.problem.X)
         scale = to_numpy(xp.sqrt(xp.mean(P.Y * P.Y, axis=0)))
         return self.solver.tolerance * self.sigma * scale / math.sqrt(float(xp.max(P.kernel.diagonal(P.X))))
 
     def probes(self) -> tuple[Array, np.ndarray]:
-        """Random right-hand sides (n, probes) whose mean zzᵀ is P, and the residual norms to reach."""
+        """Draw right-hand sides (n, probes) whose mean zzᵀ is P, and return them with their target norms."""
         Z = self.preconditioner.sample(self.solver.probes, np.random.default_rng(self.solver.rng))
         return Z, PROBE * np.linalg.norm(to_numpy(Z), axis=0)
 
     def evidence(self, alpha: Array, residual: Array, log_quadratics: np.ndarray) -> Evidence:
-        """log p(y): yᵀ(K + Σ)⁻¹y is yᵀα + αᵀr up to |r|²/σ², log|K + Σ| is log|P| + the probes' mean."""
+        """Estimate log p(y): yᵀ(K + Σ)⁻¹y is yᵀα + αᵀr up to |r|²/σ², log|K + Σ| is log|P| + probes' mean."""
         P, xp = self.problem, namespace(self.problem.X)
         quadratic = float(xp.sum(P.Y * alpha)) + float(xp.sum(alpha * residual))
         log_det = self.preconditioner.log_det + float(np.mean(log_quadratics))
@@ -116,8 +116,8 @@ class System:
 
 @dataclass(frozen=True, eq=False)
 class Iterative:
-    """The exact GP on all rows, with α = (K + Σ)⁻¹y and the preconditioner, but no factor of K: a mean is a
-    product with K, variances are solves, and the evidence is estimated when asked for.
+    """The exact GP on all rows, with α = (K + Σ)⁻¹y and a preconditioner, but no factor of K. A mean takes a
+    product with K, variances take solves, and the evidence is estimated when it is first used.
     """
 
     system: System
@@ -129,7 +129,7 @@ class Iterative:
 
     @property
     def basis(self) -> Basis:
-        """The basis has a point at each row."""
+        """The basis of the exact GP, a point at each row."""
         return self.system.problem.basis
 
     @property
@@ -139,7 +139,7 @@ class Iterative:
 
     @property
     def log_evidence(self) -> float:
-        """log p(y) by stochastic Lanczos quadrature; `evidence` has the standard error beside it."""
+        """log p(y) by stochastic Lanczos quadrature; `evidence` has its standard error, too."""
         return self.evidence.value
 
     @cached_property
@@ -150,20 +150,20 @@ class Iterative:
         return self.system.evidence(self.solution.X, self.solution.R, probed.log_quadratics())
 
     def mean(self, X: Array) -> Array:
-        """The mean alone: one product with K. (t,) or (t, p)"""
+        """Return the mean alone, by one product with K. (t,) or (t, p)"""
         P = self.system.problem
         X = queries_like(X, P.X)
         mean = self.system.product(self.solution.X, X) + as_columns(P.mean(X))
         return mean[:, 0] if P.one_output else mean
 
     def mean_error(self, X: Array) -> Array:
-        """A bound on each mean's distance to the exact GP's: √k(x, x) |r|/σ, for the worst output. (t,)"""
+        """Bound each mean's distance to the exact GP's: √k(x, x) |r|/σ, for the worst output. (t,)"""
         X = queries_like(X, self.system.problem.X)
         residual = float(np.max(self.solution.residuals))
         return namespace(X).sqrt(self.kernel.diagonal(X)) * (residual / self.system.sigma)
 
     def predict(self, X: Array) -> Marginals:
-        """Mean and variance of each f(x); the variance is at most tolerance · k(x, x) above the exact one."""
+        """Return mean and variance of each f(x), the variance at most tolerance · k(x, x) above the exact."""
         X = queries_like(X, self.system.problem.X)
         variance = self.kernel.diagonal(X)
         for s in row_slices(X.shape[0], TOGETHER):
@@ -173,14 +173,14 @@ class Iterative:
         return Marginals(self.mean(X), variance)
 
     def covariance(self, X: Array) -> Array:
-        """Joint covariance K_** - K_*f S - Sᵀ(K_f* - (K + Σ)S) of f(X): errors of solves S are squared."""
+        """Return the joint covariance K_** - K_*f S - Sᵀ(K_f* - (K + Σ)S): errors of solves S are squared."""
         X = queries_like(X, self.system.problem.X)
         Ksf, solution = self._solved(X)
         explained = Ksf @ solution.X + solution.X.T @ solution.R
         return self.kernel.covariances(X, X) - 0.5 * (explained + explained.T)
 
     def _solved(self, X: Array) -> tuple[Array, Solution]:
-        """K_*f (t, n), and the solves for its rows."""
+        """Return K_*f (t, n), and the solutions S = (K + Σ)⁻¹K_f*."""
         Ksf = self.kernel.covariances(X, self.system.problem.X)
         prior = to_numpy(self.kernel.diagonal(X))
         targets = np.sqrt(self.system.solver.tolerance * prior) * self.system.sigma
@@ -188,7 +188,7 @@ class Iterative:
 
 
 def predictor_of(P: Problem, solver: Solver = DEFAULT) -> Iterative:
-    """Solve for the mean weights of a checked problem's exact GP."""
+    """Solve for α of a checked problem's exact GP."""
     system = System.of(P, solver)
     solution = system.solve(P.Y, system.target_of_means(), "the mean")
     require_digits(P, solution.X)
@@ -196,16 +196,15 @@ def predictor_of(P: Problem, solver: Solver = DEFAULT) -> Iterative:
 
 
 def log_evidence_and_gradient(P: Problem, solver: Solver = DEFAULT) -> tuple[Evidence, dict[str, Any]]:
-    """The log evidence and its gradient in every parameter, both estimated with the same probes.
+    """Return the log evidence and its gradient in every parameter, both estimated with the same probes.
 
-    ½ tr[(ααᵀ - p(K + Σ)⁻¹) dK], where with u = (K + Σ)⁻¹z, w = P⁻¹z for probes of mean zzᵀ = P
+    The gradient is ½ tr[(ααᵀ - p(K + Σ)⁻¹) dK]; with u = (K + Σ)⁻¹z, w = P⁻¹z for probes of mean zzᵀ = P
 
         (K + Σ)⁻¹ = ⟨u wᵀ⟩ = P⁻¹ + ⟨(u - w) wᵀ⟩
 
-    The second form takes P⁻¹ = Σ⁻¹ - HHᵀ exactly and leaves to the probes what the preconditioner missed
-    [Wenger et al. 2022]. It is used where that is less than what the first leaves to them: where |P^-½(K +
-    Σ)P^-½ - I|² in Frobenius' norm is below P's rank, about the number of directions in which the data say
-    something.
+    The second form takes P⁻¹ = Σ⁻¹ - HHᵀ exactly and estimates only what the preconditioner missed [Wenger et
+    al. 2022]. It is used if that is less than what the first form estimates: if |P^-½(K + Σ)P^-½ - I|² in
+    Frobenius' norm is below P's rank, about the number of directions that the data inform about.
     """
     xp, system = namespace(P.X), System.of(P, solver)
     M, p = system.preconditioner, P.p
@@ -215,24 +214,24 @@ def log_evidence_and_gradient(P: Problem, solver: Solver = DEFAULT) -> tuple[Evi
     alpha, U, W = solution.X[:, :p], solution.X[:, p:], M.solve(Z)
     evidence = system.evidence(alpha, solution.R[:, :p], solution.log_quadratics()[p:])
     missed = system.multiply(W) - Z
-    spared = float(xp.sum(missed * M.solve(missed))) / solver.probes < M.rank
+    split = float(xp.sum(missed * M.solve(missed))) / solver.probes < M.rank
     half = 0.5 * p / solver.probes
-    if spared:
+    if split:
         U = U - W
     left = xp.concat([0.5 * alpha, -0.5 * half * U, -0.5 * half * W], axis=1)
     right = xp.concat([alpha, W, U], axis=1)
     diagonal = -half * xp.sum(U * W, axis=1)
-    if spared:
+    if split:
         left, right = xp.concat([left, 0.5 * p * M.H], axis=1), xp.concat([right, M.H], axis=1)
         diagonal = diagonal - 0.5 * p * M.inverse_diagonal()
     kernel = _over_pairs(P, left, right)
-    if spared:
+    if split:
         add_gradients(kernel, P.kernel.diag_pullback(P.X, -0.5 * p / M.noise))
     return evidence, gradient_by_name(P, kernel, 0.5 * xp.sum(alpha * alpha, axis=1) + diagonal, alpha)
 
 
 def _over_pairs(P: Problem, left: Array, right: Array) -> Gradients:
-    """The kernel's parameter gradients from K̄ = left rightᵀ, symmetric, in blocks."""
+    """Return the kernel's parameter gradients from K̄ = left rightᵀ, which is symmetric, block by block."""
     X, n = P.X, P.X.shape[0]
     pairs: list[tuple[slice, slice]]
     if is_numpy(X):
@@ -265,7 +264,7 @@ def condition(
     solver: Solver = DEFAULT,
     **options: Any,
 ) -> Iterative:
-    """The exact GP by conjugate gradients with a solver of one's own; the rest as in `inducing.condition`."""
+    """Make the exact GP by conjugate gradients with a given solver; other arguments as for `condition`."""
     from ..regression import problem_of
 
     if approximation != "cg":

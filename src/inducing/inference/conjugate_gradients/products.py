@@ -1,4 +1,4 @@
-"""Products K(Z, X) V without keeping the matrix: `product(V)` is K(X, X) V, `product(V, Z)` is K(Z, X) V."""
+"""Products of kernel matrices that are never stored: `product(V)` is K(X, X) V, `product(V, Z)` K(Z, X) V."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,22 +14,22 @@ from ...numerics.workers import DEVICE_BYTES, cores, row_slices, run_over
 
 
 class KernelProduct(Protocol):
-    """A product with K(Z, X); Z = X if not given."""
+    """The interface of products K(Z, X) V; Z = X if not given."""
 
     def __call__(self, V: Array, Z: Array | None = None) -> Array: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Blocked:
-    """The product block by block, for any kernel, on the CPU or a GPU; exact. With Z = X each block below the
-    diagonal serves twice, and a matrix of no more than one block is kept.
+    """The exact product block by block, for any kernel, on the CPU or a GPU. With Z = X on the CPU each block
+    below the diagonal is used twice, and a matrix of a single block is kept.
     """
 
     kernel: Kernel
     X: Array  # (n, d)
 
     def __call__(self, V: Array, Z: Array | None = None) -> Array:
-        """K(Z, X) V; Z = X if not given. Memory O(n p) on each core."""
+        """Return K(Z, X) V; Z = X if not given. Memory O(n p) on each core."""
         columns = checked_columns(V, self.X.shape[0])
         if is_numpy(self.X):
             out = self._in_blocks(np.ascontiguousarray(columns), Z)
@@ -51,7 +51,7 @@ class Blocked:
         else:
             above, across = row_slices(len(rows), length), row_slices(len(X), length)
             tasks = [(i, j) for i in above for j in across]
-            if len(above) < 4 * cores():  # few queries: the columns are shared out
+            if len(above) < 4 * cores():  # few queries: share out the columns among the cores
                 tasks = [(i, j) for j in across for i in above]
 
         def start() -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +70,7 @@ class Blocked:
         return sum((out for out, _ in parts[1:]), parts[0][0])
 
     def _in_slabs(self, V: Array, Z: Array) -> Array:
-        """On a GPU: as many rows at a time as the device's budget allows."""
+        """Multiply on a GPU, as many rows at a time as the device's budget allows."""
         out = zeros_like_rows((Z.shape[0], V.shape[1]), self.X)
         rows = max(1, min(Z.shape[0], DEVICE_BYTES // (self.X.dtype.itemsize * self.X.shape[0])))
         for s in row_slices(Z.shape[0], rows):
@@ -79,20 +79,20 @@ class Blocked:
 
 
 def side(kernel: Kernel) -> int:
-    """Rows and columns of a block on the CPU: enough that what a call costs does not show, and few where a
-    kernel needs several passes, which should find the block in cache.
+    """Return the rows and columns of a block on the CPU: large enough that the cost of a call does not show,
+    smaller for kernels of several passes, so that each finds the block in cache.
     """
     return 1024 if isinstance(kernel, RBF) else 512
 
 
 def block_pairs(kernel: Kernel, n: int) -> list[tuple[slice, slice]]:
-    """The blocks of K(X, X) on and below its diagonal."""
+    """Return the blocks of K(X, X) on and below its diagonal."""
     slices = row_slices(n, side(kernel))
     return [(i, j) for a, i in enumerate(slices) for j in slices[: a + 1]]
 
 
 def checked_columns(V: Array, n: int) -> Array:
-    """V as columns (n, p). Raise if it has not one row for each column of the kernel matrix."""
+    """Return V as columns (n, p). Raise if it has not one row for each column of the kernel matrix."""
     if V.ndim not in (1, 2) or V.shape[0] != n:
         raise ShapeError(f"V has shape {tuple(V.shape)}, but the kernel matrix has {n} columns")
     return as_columns(V)
