@@ -152,6 +152,13 @@ def test_maxima_and_levels():
             ).paths(1),
             "the same features",
         ),
+        (
+            lambda p: ig.prior(
+                K.Warped(K.Warped(K.RBF(1.0), [(0, 0.0, 1.0)]), [(1, 0.0, 1.0)]),
+                basis=ig.bases.Points(np.eye(2)),
+            ).paths(1),
+            "features of features",
+        ),
         (lambda p: ig.prior(K.RBF(1.0)).paths(1), "without a basis"),
         (lambda p: p("fitc").paths(1).maxima([0, 0], [0, 1]), "low < high"),
     ],

@@ -77,6 +77,8 @@ def waves(kernel: Kernel, d: int, count: int, rng: np.random.Generator) -> Waves
         else _waves_of_term(term, d, count, rng)
         for term in terms
     ]
+    if any(own.features is not None for own in each):
+        raise ParameterError("no whole functions can be drawn from features of features; use sample")
     omega = [np.pad(own.frequencies, ((0, 0), (0, inputs - own.frequencies.shape[1]))) for own in each]
     slopes = [np.pad(own.slopes, ((0, inputs - len(own.slopes)), (0, 0))) for own in each]
     amplitudes = np.concatenate([own.amplitudes for own in each])
