@@ -112,7 +112,7 @@ def test_counts_with_exposure(folder: Path, rows: str) -> None:
     text = fit(folder, "calls", "hours", "--likelihood", "poisson", "--further", "hours", rows=rows)
     assert "Poisson()" in text and "NLPD" in text and "MSLL" not in text
     assert ("Left out in turn, rows have a log density" in text) == (rows == "train.csv")
-    assert "rows a log evidence of" in text and "under Poisson(); rows held out say" in text
+    assert "rows a log evidence of" in text and "under Poisson(); held-out rows show" in text
     out = predicted(folder, "calls", "--quantiles", "0.1,0.9")
     rate = np.exp(2 + np.sin(2 * np.array([-1.0, 1.0])))
     assert_allclose(out["calls_mean"], rate * [1, 10], rtol=0.25)  # the exposure of each row

@@ -68,7 +68,7 @@ def test_intervals_without_correction_are_quantiles(tmp_path):
     np.testing.assert_allclose(
         ig.load(tmp_path / "m.gp").predict_interval(X, 0.8, conformal="split"), split, rtol=1e-9
     )
-    with pytest.raises(ig.errors.ParameterError, match="files and sources do not hold them"):
+    with pytest.raises(ig.errors.ParameterError, match="fitted to sources or loaded from files have no rows"):
         ig.load(tmp_path / "m.gp").predict_interval(X, conformal="jackknife+")
 
 

@@ -399,7 +399,7 @@ def test_the_estimator_gives_rules_what_the_prior_mean_leaves(name):
 
 def test_the_estimator_says_when_fewer_are_new():
     x = np.linspace(0.0, 1.0, 200)[:, None]
-    with pytest.warns(errors.ReducedBasisWarning, match=r"'novelty' found \d+"):
+    with pytest.warns(errors.ReducedBasisWarning, match=r"'novelty' found only \d+"):
         model = ig.SparseGPRegressor(n_inducing=90, inducing="novelty", max_iter=5, random_state=0).fit(
             x, x[:, 0]
         )

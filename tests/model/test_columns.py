@@ -178,7 +178,7 @@ def test_distances_of_levels_are_those_of_their_correlations() -> None:
         (lambda: CATEGORY(X + 0.5, Z), "whole numbers"),
         (lambda: Category(0, 0), "levels must be a whole number"),
         (lambda: Category(0, 3, 4), "rank must be a whole number"),
-        (lambda: Category(0, 3, W=[[1.0]]), r"W must hold \(3, 1\)"),
+        (lambda: Category(0, 3, W=[[1.0]]), r"W must have shape \(3, 1\)"),
         (lambda: Category(0, 3, kappa=[1.0, -1.0, 1.0]), "kappa must be positive"),
         (lambda: Category(0.5, 3), "column must be"),  # type: ignore[arg-type]
         (lambda: Averaged()(np.hstack([X, -VX]), AZ), "negative"),
