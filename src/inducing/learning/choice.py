@@ -103,12 +103,13 @@ def choose(
             trials = [trial for trial, _ in found]
             best = best_of(trials, aim)
             end = found[best][1].parameters
+            left = None
             if time.monotonic() < task.deadline:
-                end = guarded(Comparison(start, LEARNED, JUDGED, 0), end)
+                end, left = guarded(Comparison(start, LEARNED, JUDGED, 0), end)
             whole = at_own_basis(start.exact_on(np.arange(n)), end)
             fit = whole.fit(whole.unmoved(found[best][1].run))
             some = start.exact_on(some_rows(n, JUDGED, n + 1)).at(end._replace(basis=as_points(task.basis)))
-            noise, more = learned_noise(some.rows, trials[best], deadline)
+            noise, more = learned_noise(some.rows, trials[best], deadline, left)
             rest = (each.trial for each in learned[len(trials) :])
             return Choice(fit, "exact", (*trials, *more, *rest), noise)
     trials, fits, tasks = _sparse(task, learned, neighbours, most_bytes)
@@ -118,9 +119,11 @@ def choose(
     return Choice(fits[best], trials[best].name, (*trials, *more), noise)
 
 
-def learned_noise(P: Problem, trial: Trial, deadline: float) -> tuple[Posterior | None, list[Trial]]:
+def learned_noise(
+    P: Problem, trial: Trial, deadline: float, left: LeftOut | None = None
+) -> tuple[Posterior | None, list[Trial]]:
     """The process of the log variance of a problem's noise, where rows that the others predict are better for
-    it by more than a standard error; and its trial, if there was one.
+    it by more than a standard error; and its trial, if there was one. `left` are these rows, if known.
     """
     averaged = (
         P.kernel.uncertain
@@ -129,7 +132,7 @@ def learned_noise(P: Problem, trial: Trial, deadline: float) -> tuple[Posterior 
     if time.monotonic() > deadline or given or code_columns(P.kernel):  # columns that are no places
         return None, []
     began = time.perf_counter()
-    left = left_out_of(P)
+    left = left_out_of(P) if left is None else left
     some = some_rows(P.n, MOST_JUDGED_NOISE, P.n + 1)
     few = replace(plainly(subset(P, some), VFE), basis=as_points(P.basis))
     left = LeftOut(left.mean[some], left.variance[some], left.log_density[some], left.error[some])
@@ -212,15 +215,18 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
                 continue
             return [(replace(each.trial, name=f"exact, {each.name}"), outcome)]
         return []
-    race = Comparison(start, min(RACED, n // 2), JUDGED, FINALIST_ITERATIONS)
+    race, racing = Comparison(start, min(RACED, n // 2), JUDGED, FINALIST_ITERATIONS), different(learned)
+    racing = racing[: FINALISTS if time.monotonic() < start.deadline else 1]
+    ends = race.climbed([([each.outcome.parameters], each.priors) for each in racing])
     trials, priors = list[tuple[Trial, Outcome]](), []
-    for each in different(learned)[:FINALISTS]:
+    for each, outcomes in zip(racing, ends):
         if trials and (time.monotonic() > start.deadline or trials[-1][1].run.interrupted):
             break
         began = time.perf_counter()
-        for outcome in race.climbed([([each.outcome.parameters], each.priors)])[0]:
+        for outcome in outcomes:
             trial = race.judged([outcome.parameters], f"exact, {each.name}")
-            trials.append((replace(trial, seconds=time.perf_counter() - began), outcome))
+            seconds = outcome.run.seconds + time.perf_counter() - began
+            trials.append((replace(trial, seconds=seconds), outcome))
             priors.append(each.priors)
     if trials and time.monotonic() < start.deadline and not trials[-1][1].run.interrupted:
         best, began = best_of([trial for trial, _ in trials], aim), time.perf_counter()
@@ -231,27 +237,28 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
     return trials
 
 
-def guarded(comparison: Comparison, parameters: Parameters) -> Parameters:
+def guarded(comparison: Comparison, parameters: Parameters) -> tuple[Parameters, LeftOut | None]:
     """The parameters with more variance of the kernel, then of the noise, as long as that helps rows that the
     others predict: a guard against errors far larger than their error bars, of which the evidence of a model
-    that is wrong somewhere makes too little.
+    that is wrong somewhere makes too little. And these rows, as the others predict them by what is returned.
     """
 
-    def density(candidate: Parameters) -> float:
+    def judged(candidate: Parameters) -> tuple[float, LeftOut | None]:
         try:
-            return float(np.mean(comparison.left_out(candidate).log_density))
+            left = comparison.left_out(candidate)
         except FactorisationError:
-            return -np.inf
+            return -np.inf, None
+        return float(np.mean(left.log_density)), left
 
-    best = density(parameters)
+    best, left = judged(parameters)
     for step in (
         lambda p: p._replace(kernel=times(p.kernel, "variance", WIDER)),
         lambda p: p._replace(noise=WIDER * p.noise),
     ):
         for _ in range(MOST_WIDER):
             candidate = step(parameters)
-            value = density(candidate)
+            value, predicted = judged(candidate)
             if not value > best:
                 break
-            parameters, best = candidate, value
-    return parameters
+            parameters, best, left = candidate, value, predicted
+    return parameters, left

@@ -24,12 +24,13 @@ class Parametrised:
         return {name: getattr(self, name) for name in self.names}
 
     def with_parameters(self, values: Mapping[str, Any]) -> Self:
-        """Return a copy with other parameter values."""
-        known = list(self.parameters)
-        unknown = sorted(set(values) - set(known))
+        """Return a copy with other parameter values, or the same object where none is another object."""
+        known = self.parameters
+        unknown = sorted(values.keys() - known.keys())
         if unknown:
-            raise UnknownNameError(f"{type(self).__name__} has no parameter {unknown}; it has {known}")
-        return self._replaced(values)
+            raise UnknownNameError(f"{type(self).__name__} has no parameter {unknown}; it has {list(known)}")
+        same = all(value is known[name] for name, value in values.items())
+        return self if same else self._replaced(values)
 
     def _replaced(self, values: Mapping[str, Any]) -> Self:
         return replace(self, **values)

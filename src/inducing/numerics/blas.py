@@ -12,7 +12,7 @@ import numpy as np
 
 from .workers import side_by_side, single_threaded_blas
 
-LEAF = 80  # rows of a triangle up to which LAPACK inverts it no slower than by halves
+LEAF = 100  # rows of a triangle up to which LAPACK inverts it no slower than by halves
 ONE_THREAD = 512  # rows of a triangle up to which it is left to one thread
 
 

@@ -267,9 +267,10 @@ def positive(name: str, value: Given, *, scalar: bool = False, most: float = arr
     if array.ndim > (0 if scalar else 1) or array.size == 0:
         allowed = "one number" if scalar else "a number or one number per input"
         raise ParameterError(f"{name} must be {allowed}, not an array of shape {array.shape}")
-    if not np.all(np.isfinite(array)) or not np.all(array > 0):
+    low, high = float(array.min()), float(array.max())
+    if not 0.0 < low <= high < np.inf:
         raise ParameterError(f"{name} must be positive and finite, but is {value}")
-    if not np.all((array >= 1.0 / most) & (array <= most)):
+    if not 1.0 / most <= low <= high <= most:
         raise ParameterError(f"{name} must lie between {1.0 / most:g} and {most:g}, but is {value}")
     return float(array) if array.ndim == 0 else array
 
