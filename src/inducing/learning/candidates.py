@@ -34,7 +34,6 @@ COMPARED_ROWS = 350  # of more rows, that each kernel is learned from; those up 
 KERNEL_ITERATIONS = 40  # of each kernel there
 CANDIDATE_WINDOW = 5  # iterations that end a climb if they gain next to nothing
 LEAST_ROWS = 10  # that can be parted at all
-SHARED_ROWS = 250  # of a climb from which cores share climbs: with fewer, threads wait for the interpreter
 LEVELS_ALIKE, LEVEL_SIGMA = 10, 0.3  # of a category: more are alike, up to that
 SHORTER_START = 0.2  # times the lengthscales given: a second start, for functions that vary faster
 PRIOR_SIGMA = 1.5  # of a lengthscale's logarithm: a factor of 20 either way is two of them
@@ -167,9 +166,9 @@ class Comparison:
 
     @property
     def parallel(self) -> bool:
-        """Whether several cores share climbs: it pays, no one listens to iterations, no device has the rows."""
-        listened, most = callable(self.judging.progress) or reports_elsewhere(), self.learning[0].rows.n
-        return most >= SHARED_ROWS and is_numpy(self.judging.rows.X) and not listened
+        """Whether several cores may share climbs: no one listens to iterations, no device has the rows."""
+        listened = callable(self.judging.progress) or reports_elsewhere()
+        return is_numpy(self.judging.rows.X) and not listened
 
     def left_out(self, parameters: Parameters) -> LeftOut:
         """Each row to judge by as the others predict it."""
