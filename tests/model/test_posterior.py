@@ -591,11 +591,18 @@ def test_next_to_no_noise_has_a_variance_root(noise: float) -> None:
     assert_allclose([query(x)[1] for x in queries], want, rtol=0, atol=1e-10 * 100.0)
 
 
-def test_a_mean_inverts_nothing() -> None:
-    """An exact process of ten thousand rows answers with means at once; L⁻¹ is for variances."""
+def test_an_exact_process_predicts_without_an_inverse() -> None:
+    """Of ten thousand rows L⁻¹ would take longer than conditioning did."""
     r = np.random.default_rng(0)
-    X = r.standard_normal((30, 2))
-    post = ig.condition(ig.kernels.RBF(1.0, 1.0), None, "exact", 0.1, X, X[:, 0])
-    mean = post.mean(X[:5])
+    X, queries = r.standard_normal((30, 2)), r.standard_normal((5, 2))
+    kernel = ig.kernels.RBF(1.0, 1.0)
+    post = ig.condition(kernel, None, "exact", 0.1, X, X[:, 0])
+    mean, variance = post.predict(queries)
     assert "_Linv" not in vars(post)
-    np.testing.assert_allclose(mean, post.predict(X[:5])[0], rtol=1e-12)
+    np.testing.assert_allclose(post.mean(queries), mean, rtol=1e-12)
+    K, cross = kernel(X, X) + 0.1 * np.eye(30), kernel(queries, X)
+    np.testing.assert_allclose(mean, cross @ np.linalg.solve(K, X[:, 0]), rtol=1e-12)
+    explained = np.sum(cross.T * np.linalg.solve(K, cross.T), axis=0)
+    np.testing.assert_allclose(variance, 1.0 - explained, rtol=1e-12)
+    query = post.compile()  # the product with L⁻¹
+    np.testing.assert_allclose([query(x)[1] for x in queries], variance, rtol=1e-12)

@@ -1,6 +1,8 @@
 """Calls side by side, and triangles factorised, inverted and squared by halves."""
 
 import threading
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from inducing.errors import FactorisationError
 from inducing.numerics import blas, workers
-from inducing.numerics.linalg import cholesky, inverse_lower
+from inducing.numerics.linalg import cholesky, inverse_lower, solve_rows
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -128,5 +130,18 @@ def test_inverses_of_factors_are_triangles() -> None:
     assert_allclose(found, np.tril(found), atol=0.0)
     assert np.all(above[np.triu_indices(130, 1)] == 3.0)  # a copy was inverted
     L[4, 4] = 0.0
-    with pytest.raises(FactorisationError, match="a zero at position 5"):
-        inverse_lower(L)
+    for solve in (inverse_lower, partial(solve_rows, np.ones((3, 130)))):
+        with pytest.raises(FactorisationError, match="a zero at position 5"):
+            solve(L)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("rows", "order"), [(1, "C"), (300, "C"), (300, "F"), (0, "C")])
+def test_rows_are_solved_for(dtype: type, rows: int, order: Any) -> None:
+    rng = np.random.default_rng(1)
+    L = np.tril(rng.normal(size=(130, 130)) / 130) + np.eye(130)
+    A = np.array(rng.normal(size=(rows, 130)), dtype=dtype, order=order)
+    above = np.where(np.tri(130, dtype=bool), L, np.nan).astype(dtype)  # what is above is not read
+    want = np.linalg.solve(L, A.T).T
+    atol = 1e-13 if dtype is np.float64 else 1e-5
+    assert_allclose(solve_rows(A.copy(order="K"), above), want, rtol=0, atol=atol)

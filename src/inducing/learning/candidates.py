@@ -52,7 +52,7 @@ CLOSE = 0.02  # of the least error: candidates as near as that are chosen by log
 
 StartsAndPriors = tuple[Sequence[Parameters], Mapping[str, LogNormal]]  # starts, and the priors they have
 Climb = tuple[Stage, Parameters, Mapping[str, LogNormal]]
-Hopeless = Callable[[Sequence[Outcome]], Sequence[bool]]
+Hopeless = Callable[[Sequence[int], Sequence[Outcome]], Sequence[bool]]  # of which was asked, and its end
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,15 @@ def best_of(trials: Sequence[Trial], aim: str = "both") -> int:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A kernel to be learned: from where, with which other parameters, under which priors."""
+    """A kernel to be learned: from where, with which other parameters, under which priors. One on trial must
+    be likelier and err less than what `beats` gives, log density and error, of those before it.
+    """
 
     name: str
     starts: Sequence[Kernel]
     base: Parameters
     priors: Mapping[str, LogNormal]
+    beats: "Callable[[Ranking], tuple[float, float]] | None" = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +150,8 @@ class Comparison:
             found[k] = sorted([*found[k], *each], key=lambda outcome: outcome.run.value)[-1:]
         going = [k for k, each in enumerate(found) if each and not each[0].run.interrupted]
         if others and hopeless is not None:
-            going = [k for k, is_so in zip(going, hopeless([found[k][0] for k in going])) if not is_so]
+            given_up = hopeless(going, [found[k][0] for k in going])
+            going = [k for k, is_so in zip(going, given_up) if not is_so]
         further = [(k, stage) for k in going for stage in others]
         ends = self._side_by_side([(stage, found[k][0].parameters, asked[k][1]) for k, stage in further])
         for k in going:
@@ -213,10 +217,8 @@ def ranked_kernels(
     several = X.shape[1] > 1 and bool(np.any(np.ptp(X, axis=0) > 0))
     if others and several and isinstance(first, Stationary) and not first.uncertain:
         if np.ndim(first.lengthscale) > 0:  # else one for all was asked for
-            ranking.learn(candidates + _plainer(first, given))
-            if levels:
-                _learn_levels(ranking, first, given, X)
-                _learn_warps(ranking, first, given, X)
+            on_trial = _of_levels(first, given, X) + _of_warps(first, given, X) if levels else []
+            ranking.learn(candidates + _plainer(first, given) + on_trial)
             _learn_terms(ranking, first, given, X.shape[1])
             return ranking.in_order()
     ranking.learn(candidates)
@@ -249,17 +251,22 @@ class Ranking:
         self.firsts, self.behind = list[Trial](), list[Learned]()  # by the first group; given up after it
 
     def learn(self, candidates: Sequence[Candidate]) -> None:
-        """Learn and judge candidates, and add those that succeed; none once interrupted or out of time."""
+        """Learn and judge candidates, those on trial last, and add those that succeed; none once interrupted
+        or out of time.
+        """
         stopped = any(each.outcome.run.interrupted for each in self.learned)
         if self.learned and (stopped or time.monotonic() > self.compared.judging.deadline):
             return
         asked = [([c.base._replace(kernel=start) for start in c.starts], c.priors) for c in candidates]
-        ends = self.compared.climbed(asked, self._hopeless)
+        ends = self.compared.climbed(asked, partial(self._hopeless, candidates))
         judges = [partial(self._judged, c.name, outcomes) for c, outcomes in zip(candidates, ends)]
         trials, groups = side_by_side(judges, parallel=self.compared.parallel), len(self.compared.learning)
         for candidate, outcomes, trial in zip(candidates, ends, trials):
             if trial is not None:
                 given_up = len(outcomes) == 1 < groups and not outcomes[0].run.interrupted
+                if candidate.beats is not None:
+                    likeliest, least = candidate.beats(self)
+                    given_up = given_up or not (trial.log_density > likeliest and trial.rmse < least)
                 learned = Learned(trial, outcomes[0], candidate.priors)
                 (self.behind if given_up else self.learned).append(learned)
 
@@ -273,30 +280,29 @@ class Ranking:
             return None
         return replace(trial, seconds=sum(outcome.run.seconds for outcome in outcomes))
 
-    def _hopeless(self, ends: Sequence[Outcome]) -> list[bool]:
-        """Whether the first group finds each of these far behind another in both error and log density."""
+    def _hopeless(
+        self, candidates: Sequence[Candidate], asked: Sequence[int], ends: Sequence[Outcome]
+    ) -> list[bool]:
+        """Whether the first group finds each of these far behind another in both error and log density; those
+        on trial are no measure for others before them.
+        """
         judges = [partial(self._judged, "", [end]) for end in ends]
         owns = side_by_side(judges, parallel=self.compared.parallel)
-        self.firsts += [own for own in owns if own is not None]
-        if not self.firsts:
-            return [True] * len(ends)
-        best = self.firsts[best_of(self.firsts, self.aim)]
-        far = (1.0 + BEHIND) * best.rmse, best.log_density - BEHIND
-        return [own is None or (own.rmse > far[0] and own.log_density < far[1]) for own in owns]
-
-    def learn_on_trial(self, candidate: Candidate, likeliest: float, least: float) -> None:
-        """Add a candidate, and set it aside unless it is likelier and errs less than these."""
-        self.learn([candidate])
-
-        def fails(trial: Trial) -> bool:
-            return not (trial.log_density > likeliest and trial.rmse < least)
-
-        self.give_up(lambda each: each.name == candidate.name and fails(each.trial))
+        plain = sum(candidates[k].beats is None for k in asked)
+        hopeless = list[bool]()
+        for turn in (owns[:plain], *([own] for own in owns[plain:])):
+            self.firsts += [own for own in turn if own is not None]
+            best = self.firsts[best_of(self.firsts, self.aim)] if self.firsts else None
+            hopeless += [best is None or own is None or _far_behind(own, best) for own in turn]
+        return hopeless
 
     def give_up(self, hopeless: Callable[[Learned], bool]) -> None:
         """Set aside the candidates of which this is true."""
         self.behind += [each for each in self.learned if hopeless(each)]
         self.learned = [each for each in self.learned if each not in self.behind]
+
+    def least_error(self) -> float:
+        return min(each.trial.rmse for each in self.learned)
 
     def in_order(self) -> list[Learned]:
         """The best, then the best of the others, and so on."""
@@ -304,6 +310,10 @@ class Ranking:
         while left:
             ranked.append(left.pop(best_of([each.trial for each in left], self.aim)))
         return ranked + self.behind
+
+
+def _far_behind(own: Trial, best: Trial) -> bool:
+    return own.rmse > (1.0 + BEHIND) * best.rmse and own.log_density < best.log_density - BEHIND
 
 
 def _plainer(first: Stationary, given: Parameters) -> list[Candidate]:
@@ -316,38 +326,43 @@ def _plainer(first: Stationary, given: Parameters) -> list[Candidate]:
     ]
 
 
-def _learn_levels(ranking: Ranking, first: Stationary, given: Parameters, X: np.ndarray) -> None:
-    """The first kernel with a hat for each level, where there are any. It is given up unless it is clearly
-    likelier than all others so far, and errs less: with many parameters it may win by a few rows.
+def _of_levels(first: Stationary, given: Parameters, X: np.ndarray) -> list[Candidate]:
+    """The first kernel with a hat for each level, where there are any. It must be clearly likelier than all
+    others, and err less: with many parameters it may win by a few rows.
     """
     levels, d = levels_of(X), X.shape[1]
     if not levels:
-        return
-    likeliest = max(each.trial.log_density for each in ranking.learned) + LEVELS_GAIN
-    least = min(each.trial.rmse for each in ranking.learned)
+        return []
     shares = np.array([np.mean(X[:, k] == value) for k, value in levels])
     scales = np.broadcast_to(first.lengthscale, d), np.sqrt(d * shares * (1.0 - shares))
     kernel = Levels(replace(first, lengthscale=np.concatenate(scales)), levels)
-    name = f"{type(first).__name__.lower()} of levels"
-    ranking.learn_on_trial(Candidate(name, (kernel,), given, broad_priors(kernel)), likeliest, least)
+
+    def beats(ranking: Ranking) -> tuple[float, float]:
+        return max(each.trial.log_density for each in ranking.learned) + LEVELS_GAIN, ranking.least_error()
+
+    return [
+        Candidate(f"{type(first).__name__.lower()} of levels", (kernel,), given, broad_priors(kernel), beats)
+    ]
 
 
-def _learn_warps(ranking: Ranking, first: Stationary, given: Parameters, X: np.ndarray) -> None:
-    """The first kernel of warped inputs, where there are columns with long tails. It is given up unless it
-    errs much less than all others so far, and is likelier than the best of them.
+def _of_warps(first: Stationary, given: Parameters, X: np.ndarray) -> list[Candidate]:
+    """The first kernel of warped inputs, where there are columns with long tails. It must err much less than
+    all others, and be likelier than the best of them.
     """
     warps, d = warps_of(X), X.shape[1]
     if not warps:
-        return
-    best, least = ranking.in_order()[0].trial, min(each.trial.rmse for each in ranking.learned)
+        return []
     seen, lengthscale = np.arange(d), np.array(np.broadcast_to(first.lengthscale, d))
     for i, (k, centre, scale) in enumerate(warps):
         seen[k] = d + i
         lengthscale[k] *= np.std(np.arcsinh((X[:, k] - centre) / scale))
     kernel = Warped(replace(first, lengthscale=lengthscale, columns=tuple(map(int, seen))), warps)
+
+    def beats(ranking: Ranking) -> tuple[float, float]:
+        return ranking.in_order()[0].trial.log_density, MUCH_LESS * ranking.least_error()
+
     name = f"{type(first).__name__.lower()} of warped inputs"
-    candidate = Candidate(name, (kernel,), given, broad_priors(kernel))
-    ranking.learn_on_trial(candidate, best.log_density, MUCH_LESS * least)
+    return [Candidate(name, (kernel,), given, broad_priors(kernel), beats)]
 
 
 def _learn_terms(ranking: Ranking, first: Stationary, given: Parameters, d: int) -> None:

@@ -113,19 +113,19 @@ class Posterior:
         """Return mean and variance of each f(x) on its own, in O(m²) per row; `covariance` is joint."""
         X = self._inputs(X)
         variance = zeros_like_rows((X.shape[0],), X)
-        T = self.variance_root
-        if T is None:
+        root = self._by_root()
+        if root is None:
             _ = self._Linv  # computed once, before threads use it
 
         def rows(s: slice) -> Array:
             prior = 0.0 if self.conditional == "deterministic" else self.kernel.diagonal(X[s])
-            if T is None:  # an empty basis, or a variance above the prior's somewhere: both terms apart
+            if root is None:  # an empty basis, or a variance above the prior's somewhere: both terms apart
                 Phi = self.features(X[s])
                 variance[s] = prior - la.row_squares(Phi) + la.row_squares(Phi @ self.A)
                 return Phi @ self.w
             K = la.contiguous(self.basis.cross(self.kernel, X[s]))
             mean = K @ self.coefficients
-            squares = la.row_squares(la.times_lower(K, T, transposed=True))
+            squares = la.row_squares(root(K))
             variance[s] = squares if self.conditional == "deterministic" else prior - squares
             return mean
 
@@ -152,6 +152,16 @@ class Posterior:
             return None
         # from TL = U, whose rounding errors in Tk are smaller than those of U times L⁻¹
         return la.contiguous(la.solve_lower(self.L, la.contiguous(U.T), transposed=True).T)
+
+    def _by_root(self) -> Callable[[Array], Array] | None:
+        """Return the function that takes rows k_u(x) to T k_u(x), T = `variance_root`; None if there is no T.
+
+        On the CPU the exact GP, T = L⁻¹, solves with L, as quick as a product, and never computes L⁻¹.
+        """
+        if self.A is None and len(self) and is_numpy(self.L):
+            return lambda K: la.solve_rows(K, self.L)
+        T = self.variance_root
+        return None if T is None else lambda K: la.times_lower(K, T, transposed=True)
 
     def to_numpy(self) -> Posterior:
         """Return this process in C-ordered NumPy arrays, as files give them back, so both round alike."""

@@ -22,6 +22,12 @@ def trmm(A: np.ndarray, T: np.ndarray, *, left: bool, transposed: bool, times: f
     _call("trmm", A, side, b"U", trans, b"N", m, c, times, T, _step(T), A, _step(A))
 
 
+def trsm(A: np.ndarray, T: np.ndarray) -> None:
+    """Replace A by A T⁻ᵀ for a lower triangular T: the rows of A by T⁻¹ times them."""
+    c, m = A.shape
+    _call("trsm", A, b"L", b"U", b"T", b"N", m, c, 1.0, T, _step(T), A, _step(A))
+
+
 def syrk(G: np.ndarray, A: np.ndarray, sign: float, *, rows: bool, times: float = 1.0) -> None:
     """Replace the lower triangle of G by that of `times` G + sign AᵀA, or sign AAᵀ if `rows`."""
     (c, m), trans = A.shape, b"T" if rows else b"N"
@@ -55,7 +61,7 @@ def potrf(A: np.ndarray) -> bool:
     A, C, B = _halves(A)
     if not potrf(A):
         return False
-    _call("trsm", A, b"L", b"U", b"T", b"N", len(A), len(C), 1.0, A, _step(A), C, _step(C))
+    trsm(C, A)
     syrk(B, C, -1.0, rows=True)
     return potrf(B)
 

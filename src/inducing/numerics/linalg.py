@@ -140,6 +140,16 @@ def solve_lower(L: Array, B: Array, *, transposed: bool = False) -> Array:
     return X if B.ndim == 2 else X[:, 0]
 
 
+def solve_rows(A: Array, L: Array) -> Array:
+    """Return L⁻¹ times each row of A; overwrite A on the CPU, where it is as quick as a product with L⁻¹."""
+    if not _fits_blas(A, L):
+        return solve_lower(L, A.T).T
+    _require_inverse(L)
+    if A.size:
+        blas.trsm(A, L)
+    return A
+
+
 def inverse_lower(L: Array) -> Array:
     """Return L⁻¹, explicitly: multiplying n rows by it is 3-5 times faster than n triangular solves."""
     m = L.shape[0]
@@ -147,13 +157,18 @@ def inverse_lower(L: Array) -> Array:
         return L
     if not is_numpy(L):
         return solve_lower(L, identity(L))
-    zeros = np.flatnonzero(np.diagonal(L) == 0.0)
-    if len(zeros):
-        raise FactorisationError(f"a triangular factor has a zero at position {zeros[0] + 1} of its diagonal")
+    _require_inverse(L)
     out = np.array(L, order="C")
     blas.trtri(out)
     _fill_above(out)
     return out
+
+
+def _require_inverse(L: np.ndarray) -> None:
+    """Raise if the diagonal of a triangular factor has a zero."""
+    zeros = np.flatnonzero(np.diagonal(L) == 0.0)
+    if len(zeros):
+        raise FactorisationError(f"a triangular factor has a zero at position {zeros[0] + 1} of its diagonal")
 
 
 def information_factors(G: Array, b: Array) -> tuple[Array, Array, Array, Array]:
