@@ -8,7 +8,7 @@ from scipy import stats
 import inducing as ig
 import oracle
 import oracle_neighbours as dense
-from inducing.inference.left_out import Jackknife, LeftOut
+from inducing.inference.left_out import Jackknife, LeftOut, exact_left_out_of, left_out_of
 from inducing.inference.regression import approximation_of, problem_of
 
 
@@ -45,6 +45,23 @@ def test_equals_a_refit_without_the_row(approximation, kind):
             -0.5 * (np.log(2 * np.pi * of_y) + square / of_y), rel=1e-7
         )
     np.testing.assert_allclose(left.std**2, left.variance)
+
+
+@pytest.mark.parametrize(("n", "last"), [(25, 1), (25, 9), (25, 25), (1200, 800)])
+@pytest.mark.parametrize("kind", ["plain", "noise by row", "weights", "mean", "two outputs"])
+def test_the_last_rows_alone_are_left_out_as_with_all(kind, n, last):
+    """Of 1,200 rows factors are inverted by halves, in parts of longer rows."""
+    rng = np.random.default_rng(6)
+    X = rng.uniform(-2, 2, (n, 2))
+    Y = np.sin(2 * X[:, :1]) * [1.0, 2.0] + 0.2 * rng.standard_normal((n, 2))
+    y = Y if kind == "two outputs" else Y[:, 0]
+    noise = rng.uniform(0.05, 0.2, n) if kind == "noise by row" else 0.1
+    options = {"mean": ig.means.Constant(0.7)} if kind == "mean" else {}
+    options |= {"weights": rng.uniform(0.5, 3.0, n)} if kind == "weights" else {}
+    P = problem_of(ig.kernels.Matern52(0.9, 1.3), None, "exact", noise, X, y, **options)
+    every, some = left_out_of(P), exact_left_out_of(P, last)
+    for name in ("mean", "variance", "log_density", "error"):
+        assert_allclose(getattr(some, name), getattr(every, name)[-last:], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,16 @@ import pytest
 import inducing as ig
 from inducing.errors import FactorisationError, UnknownNameError
 from inducing.learning import candidates, choice
-from inducing.learning.candidates import COMPARED_ROWS, IN_THIRDS, Comparison, Trial, best_of, ranked_kernels
+from inducing.learning.candidates import (
+    COMPARED_ROWS,
+    IN_THIRDS,
+    Candidate,
+    Comparison,
+    Ranking,
+    Trial,
+    best_of,
+    ranked_kernels,
+)
 from inducing.learning.objective import parameters_of
 from inducing.learning.recipes import Task
 from inducing.numerics import workers
@@ -104,6 +114,31 @@ def assert_taken(model, kind, share, new, folder):
     assert np.all(model.relevance_ > 0.0)
     model.save(folder / "model.gp")
     np.testing.assert_array_equal(ig.load(folder / "model.gp").predict(new), model.predict(new))
+
+
+@pytest.mark.parametrize(("least", "taken"), [(1.0, True), (0.0, False)])
+def test_a_kernel_on_trial_is_no_measure_for_those_before_it(least, taken):
+    """It is learned beside them: the linear kernel, though far behind, is still judged by all groups."""
+    X, y = _rows()
+    task = Task(ig.kernels.RBF(1.5), ig.bases.Points(X[:5]), "fitc", 4e-4, X, y, progress=False)
+    given = parameters_of(task.problem)
+
+    def beats(ranking):
+        assert [each.name for each in ranking.learned] == ["linear"]
+        return -np.inf, least * ranking.least_error()
+
+    linear = Candidate("linear", (ig.kernels.Linear(1.0),), given, {})
+    on_trial = Candidate("rbf", (task.kernel,), given, {}, beats)
+    together, apart = Ranking(task.stage(), "both"), Ranking(task.stage(), "both")
+    together.learn([linear, on_trial])
+    apart.learn([linear])
+    apart.learn([on_trial])
+    trials, same = [
+        [replace(each.trial, seconds=0.0) for each in ranking.in_order()] for ranking in (together, apart)
+    ]
+    assert trials == same
+    assert [trial.name for trial in trials] == (["rbf", "linear"] if taken else ["linear", "rbf"])
+    assert [each.name for each in together.behind] == ([] if taken else ["rbf"])
 
 
 def test_levels_in_no_order_are_found(tmp_path):

@@ -57,12 +57,14 @@ def exact_gradient(P: Problem) -> tuple[float, Gradients]:
     return value, gradient_by_name(P, kernel, diagonal, alpha)
 
 
-def exact_left_out(P: Problem) -> tuple[Array, Array]:
-    """Return y less its mean given all other rows (n, p), and the variance of f given them (n,)."""
-    L = _factor(P)
-    alpha = solve_lower(L, solve_lower(L, P.Y), transposed=True)
-    precision = _inverse_diagonal(L)
-    return alpha / precision[:, None], 1.0 / precision - _added(P)
+def exact_left_out(P: Problem, last: int | None = None) -> tuple[Array, Array]:
+    """Return y less its mean given all other rows (n, p), and the variance of f given them (n,); those of the
+    `last` rows alone need the inverse of the last block of the factor, and no more.
+    """
+    L, own = _factor(P), slice(0 if last is None else P.n - last, None)
+    alpha = solve_lower(L, solve_lower(L, P.Y), transposed=True)[own]
+    precision = _inverse_diagonal(L[own, own])
+    return alpha / precision[:, None], 1.0 / precision - _added(P)[own]
 
 
 def gradient_by_name(P: Problem, kernel: Gradients, diagonal: Array, alpha: Array) -> Gradients:

@@ -25,7 +25,7 @@ from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.means import Mean
 from ..model.posterior import Posterior
-from ..model.problem import DEFAULT_JITTER, Problem
+from ..model.problem import DEFAULT_JITTER, Problem, subset
 from ..model.table import Sites
 from ..numerics.arrays import Array, Given, as_columns, asarray_like, namespace, to_numpy
 from ..numerics.linalg import inverse_lower, row_squares
@@ -98,6 +98,12 @@ def leave_one_out(
     row = approximation_of(approximation, power, neighbours)
     options: dict[str, Any] = dict(mean=mean, jitter=jitter, blocks=blocks, weights=weights)
     return left_out_of(as_problem(kernel, basis, row, noise, X, y, **options))
+
+
+def exact_left_out_of(P: Problem, last: int) -> LeftOut:
+    """Apply `leave_one_out` to the `last` rows of the exact GP's checked problem, each given all others."""
+    with blas_for(P.n):
+        return _described(subset(P, np.arange(P.n - last, P.n)), *exact_left_out(P, last))
 
 
 def left_out_of(P: Problem | Parted, post: Posterior | None = None) -> LeftOut:

@@ -13,7 +13,7 @@ from threading import get_ident
 import numpy as np
 
 from ..errors import FactorisationError
-from ..inference.left_out import LeftOut, left_out_of
+from ..inference.left_out import LeftOut, exact_left_out_of, left_out_of
 from ..model.kernels.base import Kernel
 from ..model.kernels.changed import Levels, Warped
 from ..model.kernels.composite import Sum
@@ -130,6 +130,11 @@ class Comparison:
         if n < LEAST_ROWS:
             groups, rest = [order], [order]
         self.fresh = [np.isin(self.rows, group) for group in groups]
+        # the rows that judge come last, for `exact_left_out_of`
+        self.judges = [
+            (start.exact_on(np.concatenate([self.rows[~own], self.rows[own]])), int(np.count_nonzero(own)))
+            for own in self.fresh
+        ]
         start = replace(start, trace=None, checkpoint=None, restarts=0, max_iterations=iterations)
         start = replace(start, window=CANDIDATE_WINDOW, least_gain=0.1 * CANDIDATE_WINDOW * LEAST_GAIN)
         self.learning = [start.exact_on(np.sort(rows)) for rows in rest]
@@ -180,12 +185,13 @@ class Comparison:
 
     def judged(self, ends: Sequence[Parameters], name: str) -> Trial:
         """The trial of parameters learned from each group of rows, by the others."""
-        P, squares, densities, weights = self.judging.rows, [], [], []
-        for end, fresh in zip(ends, self.fresh):
-            left = self.left_out(end)
-            squares.append(np.mean(left.error.reshape(P.n, -1) ** 2, axis=1)[fresh])
-            densities.append(left.log_density[fresh])
-            weights.append((to_numpy(P.weight(slice(None))) * np.ones(P.n))[fresh])
+        squares, densities, weights = [], [], []
+        for end, (judge, count) in zip(ends, self.judges):
+            P = at_own_basis(judge, end).rows
+            left = exact_left_out_of(P, count)
+            squares.append(np.mean(left.error.reshape(count, -1) ** 2, axis=1))
+            densities.append(left.log_density)
+            weights.append((to_numpy(P.weight(slice(None))) * np.ones(P.n))[P.n - count :])
         w = np.concatenate(weights)
         rmse = float(np.sqrt(np.average(np.concatenate(squares), weights=w)))
         density = float(np.average(np.concatenate(densities), weights=w))
