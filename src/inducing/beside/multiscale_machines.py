@@ -143,7 +143,8 @@ class _Descent:
     def value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = self.risk.value_and_gradient(self.basis(x))
         self.first = self.first or max(abs(value), np.finfo(float).tiny)
-        slope = self.packing.gradient(x, {f"basis.{name}": g for name, g in gradient.items()})
+        by_path = {f"basis.{name}": g for name, g in gradient.items()}
+        slope = self.packing.gradient(self.packing.values(x), by_path)
         return -value / self.first, -slope / self.first
 
 

@@ -6,18 +6,19 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import FactorisationError
-from ..model.kernels.base import SEVERAL_THREADS, Gradients, add_gradients, gram_factor, strips
+from ..model.kernels.base import SEVERAL_THREADS, Gradients, add_gradients, gram, gram_factor, strips
 from ..model.posterior import Posterior
 from ..model.problem import Problem, noise_gradient, scatter_pullback
 from ..numerics.arrays import Array, is_numpy, namespace
-from ..numerics.blas import lauum, syrk, trtri
+from ..numerics.blas import ONE_THREAD, addresses, lauum, syrk, trtri
 from ..numerics.linalg import inverse_lower, log_det_from_factor, row_squares, solve_lower
-from ..numerics.workers import run_over
+from ..numerics.workers import run_over, single_threaded_blas
 
 
 def exact_evidence(P: Problem) -> float:
     """Return the log evidence log N(y | m0, K + Σ)."""
-    return _value(P, _factor(P))
+    L = _factor(P)
+    return _value(P, L, solve_lower(L, P.Y))
 
 
 def exact_posterior(P: Problem) -> Posterior:
@@ -26,7 +27,7 @@ def exact_posterior(P: Problem) -> Posterior:
     w = solve_lower(L, P.Y)
     require_digits(P, solve_lower(L, w, transposed=True))
     post = Posterior(P.kernel, P.basis, L, w, None, P.mean, jitter=P.jitter)
-    return replace(post, log_evidence=_value(P, L), one_output=P.one_output, added=added)
+    return replace(post, log_evidence=_value(P, L, w), one_output=P.one_output, added=added)
 
 
 def exact_gradient(P: Problem) -> tuple[float, Gradients]:
@@ -35,17 +36,16 @@ def exact_gradient(P: Problem) -> tuple[float, Gradients]:
     One factor of K + Σ and one inverse in its place take n³ operations. Only the lower triangles of K̄ and K
     are computed, whose off-diagonal entries count twice, and the kernel sees a strip of rows at a time.
     """
-    L = _factor(P)
-    value = _value(P, L)
-    alpha = solve_lower(L, solve_lower(L, P.Y), transposed=True)
-    inverse = _inverse_of(L)
-    diagonal = 0.5 * (row_squares(alpha) - P.p * namespace(L).linalg.diagonal(inverse))
-    if not is_numpy(L):
-        kernel = P.kernel.pullback(P.X, P.X, 0.5 * (alpha @ alpha.T - P.p * inverse))[0]
-        return value, gradient_by_name(P, kernel, diagonal, alpha)
+    if not is_numpy(P.X):
+        L = _factor(P)
+        z = solve_lower(L, P.Y)
+        value, alpha = _value(P, L, z), solve_lower(L, z, transposed=True)
+        Kbar = alpha @ alpha.T - P.p * _inverse_of(L)
+        kernel = P.kernel.pullback(P.X, P.X, 0.5 * Kbar)[0]
+        return value, gradient_by_name(P, kernel, 0.5 * namespace(L).linalg.diagonal(Kbar), alpha)
 
-    Kbar = inverse
-    syrk(Kbar, np.ascontiguousarray(alpha), 1.0, rows=True, times=-float(P.p))
+    value, alpha, Kbar = _weighed(P)  # twice K̄, until its diagonal is halved
+    diagonal = 0.5 * np.diagonal(Kbar)
     Kbar[np.diag_indices(P.n)] = diagonal
 
     def add_strip(total: Gradients, rows: slice) -> None:
@@ -55,6 +55,24 @@ def exact_gradient(P: Problem) -> tuple[float, Gradients]:
     for part in run_over(strips(P.n), dict, add_strip, parallel=P.n >= SEVERAL_THREADS):
         add_gradients(kernel, part)
     return value, gradient_by_name(P, kernel, diagonal, alpha)
+
+
+def _weighed(P: Problem) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return log N(y | m0, K + Σ), α = (K + Σ)⁻¹Y (n, p), and the lower triangle of 2K̄ (n, n)."""
+    if 0 < P.n <= ONE_THREAD and P.X.dtype == P.Y.dtype == np.float64:
+        from .exact_loops import weigh
+
+        K, alpha = np.ascontiguousarray(gram(P.kernel, P.X, _added(P))), np.array(P.Y, order="C")
+        with single_threaded_blas():
+            total = weigh(addresses(), K, alpha)
+        if math.isfinite(total):
+            return log_density(P, total, 0.0), alpha, K
+    L = _factor(P)
+    z = solve_lower(L, P.Y)
+    value, alpha = _value(P, L, z), solve_lower(L, z, transposed=True)
+    Kbar = _inverse_of(L)  # in L's place
+    syrk(Kbar, np.ascontiguousarray(alpha), 1.0, rows=True, times=-float(P.p))
+    return value, alpha, Kbar
 
 
 def exact_left_out(P: Problem, last: int | None = None) -> tuple[Array, Array]:
@@ -147,6 +165,6 @@ def _in_place(L: Array) -> bool:
     return is_numpy(L) and len(L) > 0 and L.dtype == np.float64
 
 
-def _value(P: Problem, L: Array) -> float:
-    z = solve_lower(L, P.Y)
+def _value(P: Problem, L: Array, z: Array) -> float:
+    """Return log N(y | m0, K + Σ) from the Cholesky factor L of K + Σ and z = L⁻¹Y."""
     return log_density(P, float(namespace(P.X).sum(z * z)), float(log_det_from_factor(L)))

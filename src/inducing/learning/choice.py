@@ -19,6 +19,7 @@ from ..model.bases import as_points
 from ..model.distributions import Observations
 from ..model.kernels.base import Kernel
 from ..model.kernels.codes import code_columns
+from ..model.kernels.composite import Sum
 from ..model.likelihoods import LearnedNoise
 from ..model.posterior import Posterior
 from ..model.problem import Problem, subset
@@ -153,11 +154,14 @@ def learned_noise(
 def _sparse(
     task: Task, learned: Sequence[Learned], neighbours: int, most_bytes: float
 ) -> tuple[list[Trial], list[Fit], list[Task]]:
-    """FITC and neighbours, the latter with the best kernel: trials, fits, and what they were fitted to."""
+    """FITC and neighbours: trials, fits, and what they were fitted to. Neighbours have the best kernel that
+    is no sum: trends and curves say little beside rows that are near, and take them twice as long.
+    """
     tasks = {"fitc": task}
     n, d = task.problem.X.shape
     if 8.0 * n * (d + task.problem.p) < most_bytes:
-        kernel = learned[0].outcome.parameters.kernel if learned else task.kernel
+        kernels = [each.outcome.parameters.kernel for each in learned] or [task.kernel]
+        kernel = next((each for each in kernels if not isinstance(each, Sum)), kernels[0])
         near = replace(task, kernel=kernel, basis=as_points(task.basis), approximation="neighbours")
         tasks["neighbours"] = replace(near, neighbours=neighbours)
     trials: list[Trial] = []

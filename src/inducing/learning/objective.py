@@ -70,15 +70,14 @@ class Objective:
 
     def value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """The value and its gradient in x. Raise a FactorisationError where there is none."""
-        self.last = x.copy()
-        value, gradient = self.evidence(self.problem(x))
-        raw = self.packing.values(x)
+        self.last, raw = x.copy(), self.packing.values(x)
+        value, gradient = self.evidence(moved(self.P, self.packing.origin.with_raw(raw), self.y))
         gradient = {name: to_numpy(g) for name, g in gradient.items()}
         for name, prior in self.priors.items():
             log_density, slope = prior.log_density(raw[name])
             value += log_density
             gradient[name] = gradient[name] + slope
-        return value, self.packing.gradient(x, gradient)
+        return value, self.packing.gradient(raw, gradient)
 
     def posterior(self, x: np.ndarray) -> Posterior | Predictor | Observations:
         """The posterior at x; known where the evidence was just evaluated there and kept it."""

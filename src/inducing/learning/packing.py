@@ -234,9 +234,9 @@ class Packing:
     def unpack(self, x: np.ndarray) -> Parameters:
         return self.origin.with_raw(self.values(x))
 
-    def gradient(self, x: np.ndarray, raw_gradient: Mapping[str, Any]) -> np.ndarray:
-        """dJ/dx from dJ/d(raw parameters)."""
-        raw, out = self.values(x), np.zeros_like(x)
+    def gradient(self, raw: Mapping[str, Any], raw_gradient: Mapping[str, Any]) -> np.ndarray:
+        """dJ/dx from dJ/d(raw parameters), which `raw` holds."""
+        out = np.zeros_like(self.start)
         for name, where in self.slices.items():
             g = self._part(name, raw_gradient[name])
             if name == "basis.widths":

@@ -34,6 +34,7 @@ POWERS = (0.5, 0.8)  # of PEP, between VFE and FITC
 FIRST_GAIN = 0.01  # nats per row: VFE ends with less where another row follows, having brought the basis near
 FIRST_SHARE, SHARE = 0.4, 0.25  # of the iterations left, the most that VFE and others before the last take
 LEAST_HELD, MOST_HELD = 10, 500  # rows held out to judge by
+EARLY_ROWS, EARLY_SHARE = 10_000, 20  # that come before the last climb: at least, and for each basis function
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,16 +181,20 @@ def auto(start: Stage) -> Outcome:
 def _climbed(start: Stage, learning: Stage, legs: Sequence[Leg], judge: HeldOut | None) -> list[Outcome]:
     """The outcomes of the legs one after the other, up to the last or to an interruption."""
     files = [stage_file(start.checkpoint, i) for i in range(len(legs) - 1)] + [start.checkpoint]
-    first = _on_points(learning) if start.prelude == "all" else learning  # else widths given are kept
-    outcomes: list[Outcome] = []
+    early, outcomes = _on_some_rows(learning), list[Outcome]()
     left = start.max_iterations
     for i, leg in enumerate(legs):
         last, vfe = i == len(legs) - 1, leg.row.name == "vfe"
+        stage = learning if leg.row is start.rows.row else early
+        if outcomes:
+            stage = stage.after(outcomes[-1])
+        elif start.prelude == "all":  # else widths given are kept
+            stage = _on_points(stage)
         most = left if last else min(left, max(1, round((FIRST_SHARE if vfe else SHARE) * left)))
         after = None if last else files[i + 1]
         passed = after is not None and Path(after).exists()  # in an earlier run: only pick up where it ended
         stage = replace(
-            (learning.after(outcomes[-1]) if outcomes else first).under(leg.row),
+            stage.under(leg.row),
             optimize=leg.optimize,
             max_iterations=0 if passed else most,
             least_gain=FIRST_GAIN if vfe and not last else LEAST_GAIN,
@@ -216,6 +221,12 @@ def _climbed(start: Stage, learning: Stage, legs: Sequence[Leg], judge: HeldOut 
         if outcome.run.interrupted:
             break
     return outcomes
+
+
+def _on_some_rows(stage: Stage) -> Stage:
+    """The stage on as many rows as bring its basis near, if it has more."""
+    n, count = stage.rows.n, max(EARLY_ROWS, EARLY_SHARE * len(stage.problem.basis))
+    return stage if n <= count else stage.on(some_rows(n, count, n))
 
 
 def _on_points(stage: Stage) -> Stage:

@@ -13,8 +13,8 @@ from .compiling import helper, intrinsic
 from .kinds import signature
 
 # in the order of `blas.addresses`; `triangles` uses those from dtrsv on
-ROUTINES = "dgemm dtrmm dsyrk dsymm dpotrf dtrtri dtrsv dgemv dger dsyr dsyr2 drot".split()
-GEMM, TRMM, SYRK, SYMM, POTRF, TRTRI, TRSV, GEMV, GER, SYR, SYR2, ROT = range(len(ROUTINES))
+ROUTINES = "dgemm dtrmm dsyrk dsymm dpotrf dtrtri dtrsv dgemv dger dsyr dsyr2 drot dtrsm dlauum".split()
+GEMM, TRMM, SYRK, SYMM, POTRF, TRTRI, TRSV, GEMV, GER, SYR, SYR2, ROT, TRSM, LAUUM = range(len(ROUTINES))
 PLAIN, TRANSPOSED, LEFT, RIGHT, UPPER, LOWER = (np.uint8(ord(letter)) for letter in "NTLRUL")
 STRIP = 96  # columns at a time of a product of which only the lower triangle is needed
 

@@ -225,10 +225,15 @@ def leaves_of(kernel: Kernel) -> Iterator[Kernel]:
 
 
 def gram_factor(kernel: Kernel, X: Array, added: Array) -> Array:
-    """Return the Cholesky factor of k(X, X) + diag(added); the CPU computes only lower triangles. (n, n)"""
+    """Return the Cholesky factor of k(X, X) + diag(added). (n, n)"""
+    return cholesky(gram(kernel, X, added), overwrite=True)
+
+
+def gram(kernel: Kernel, X: Array, added: Array) -> Array:
+    """Return k(X, X) + diag(added); on the CPU its lower triangle, above which anything stands. (n, n)"""
     n = X.shape[0]
     if not is_numpy(X):
-        return cholesky(plus_diagonal(kernel.covariances(X, X), added))
+        return plus_diagonal(kernel.covariances(X, X), added)
     if n < SEVERAL_THREADS:
         K = kernel.triangle(X)
     else:
@@ -239,7 +244,7 @@ def gram_factor(kernel: Kernel, X: Array, added: Array) -> Array:
 
         run_over(strips(n), lambda: None, fill, parallel=True)
     K[np.diag_indices(n)] += added
-    return cholesky(K, overwrite=True)
+    return K
 
 
 def strips(n: int) -> list[slice]:
