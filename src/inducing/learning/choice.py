@@ -49,6 +49,7 @@ AIMS = ("both", "rmse", "log_loss")
 FINALISTS = 3  # kernels that are learned from more rows; the more rows, the rougher a kernel they prefer
 FINALIST_ITERATIONS, FINAL_ITERATIONS = 10, 40  # of each finalist, and of the best of them after that
 EXACT_UP_TO = 10_000  # rows of an exact GP: its memory and time grow as their square and cube
+ROWS_OF_AN_INPUT = 10  # from which on inputs may be left out at will: of fewer rows chance does it
 LEARNED = 1_500  # rows that an exact GP's parameters are learned from at most
 RACED = 750  # rows that finalists are learned from
 JUDGED = 2_500  # rows that are left out in turn at most
@@ -211,10 +212,11 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
     whole = replace(start.exact_on(some_rows(n, LEARNED, n + 1)), trace=None, checkpoint=None, restarts=0)
     whole = replace(whole, max_iterations=FINAL_ITERATIONS, least_gain=LEAST_GAIN)
     if n < IN_THIRDS:
+        enough = n >= ROWS_OF_AN_INPUT * start.rows.X.shape[1]
         for each in learned:
+            priors = loosened(each.priors) if enough else each.priors
             try:
-                last = replace(at_own_basis(whole, each.outcome.parameters), priors=loosened(each.priors))
-                outcome = last.run()
+                outcome = replace(at_own_basis(whole, each.outcome.parameters), priors=priors).run()
             except FactorisationError:  # too little noise for all rows
                 continue
             return [(replace(each.trial, name=f"exact, {each.name}"), outcome)]
