@@ -16,7 +16,7 @@ from ..numerics.blas import addresses
 from ..numerics.workers import aside, row_slices, run_over, workers_for
 from .block_passes import Whole
 from .forms import Form, form_with, leaves_in_loops
-from .neighbours import Conditionals, PairSets, batches_of, pairs_of, room_for
+from .neighbours import Conditionals, PairSets, batches_of, pairs_of, room_for, space_for
 from .row_sites import add_noise, add_terms
 from .sums import BLOCK_BYTES, Back, Group, Held, Work, count, groups, log_copies
 
@@ -263,13 +263,13 @@ def _first_near(
 
     sets, (rows,) = group.batch or _pairs(P, group), _rows_of_blocks(P, group)
     factors, c = room_for(sets), len(group.rows)
-    given = F.basis(), rows, Linv, sets, factors, *_near_space(s, F, c), s.G, b
+    given = F.basis(), rows, Linv, sets, factors, space_for(sets, P.p), *_near_space(s, F, c), s.G, b
     log_D = aside(neighbour_tiles.first_near, _operations(P, group), *given)
     Conditionals.require_digits(factors[1], float(rows[2].min()), P.kernel.diagonal(rows[0]))
     if held.blocks is not None and held.runs is not None:
         if sum(a.nbytes for a in sets + factors) <= c / P.n * BLOCK_BYTES:
             held.runs[group.first] = sets, factors
-        N, (_, coef, var) = sets[1], factors
+        N, (_, coef, var, _) = sets[1], factors
         for i, part in enumerate(group.parts):  # for a pass over residuals
             own, places = np.arange(count(part)), N[part] - part.start
             held.blocks[group.first + i] = Conditionals(own, places, coef[part], var[part])
@@ -293,8 +293,9 @@ def second_blocks(
         kept = stored is not None, *(stored or _space_for_blocks(group, False))
         given: tuple[object, ...] = *rows, matrices, kept, filled, space_of(s, F, _tile(group))
     else:
-        second, space = neighbour_tiles.second_near, _near_space(s, F, c)
+        second, buffers = neighbour_tiles.second_near, _near_space(s, F, c)
         sets, factors = stored or (group.batch or _pairs(P, group), None)
+        space = space_for(sets, P.p), *buffers
         if factors is None:
             factors, unused = room_for(sets), (np.zeros((s.m, s.m)), np.zeros((s.m, P.p)))
             neighbour_tiles.first_near(F.basis(), *rows, matrices[0], sets, factors, *space, *unused)

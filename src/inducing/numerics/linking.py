@@ -26,6 +26,7 @@ from numba.core.compiler import Compiler, Flags
 from numba.core.datamodel.models import PrimitiveModel
 from numba.core.environment import lookup_environment
 from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
+from numba.core.lowering import Lower
 from numba.core.types.functions import BaseFunction
 from numba.core.typing.typeof import typeof_impl
 from numba.cpython import slicing
@@ -40,7 +41,7 @@ HAS_LOC, LOCK = "_has_loc", "_lock"  # a private function of Numba and a private
 PALETTE = SimpleNamespace(**dict.fromkeys("code errmsg filename indicate highlight reset".split(), str))
 LONG_HELPER = 600  # instructions, as Numba writes them, from which a helper is not copied into its callers
 _resolve, _resolved = BaseFunction.get_call_type, dict[Any, Any]()
-_analyse, _wrap = postproc.PostProcessor.run, slicing.fix_index
+_analyse, _delete, _wrap = postproc.PostProcessor.run, Lower.delvar, slicing.fix_index
 
 
 class _Part(codegen.JITCodeLibrary):
@@ -141,6 +142,12 @@ def _without_lifetimes(processor: Any, emit_dels: bool = False, extend_lifetimes
     code.variable_lifetime, code.generator_info = postproc.VariableLifetime(code.blocks), None
 
 
+def _delete_counted(lowering: Any, name: str) -> None:
+    """Let go of a variable, which where no references are counted is nothing to do."""
+    if lowering.context.enable_nrt:
+        _delete(lowering, name)
+
+
 def _index(builder: Any, index: Any, size: Any) -> Any:
     """Return an index; only one that stands in the source as a number may be negative."""
     return _wrap(builder, index, size) if isinstance(index, ir.Constant) else index
@@ -154,7 +161,7 @@ def _cut(builder: Any, piece: Any, size: Any) -> None:
 
 # changes to Numba while this package's own functions are compiled: it need not resolve an operator again and
 # again, look at signatures, colour messages that nobody will see, report every call of LLVM, check what it
-# wrote, find lifetimes after each pass, or expect negative indices
+# wrote, find lifetimes after each pass, clear variables that count nothing, or expect negative indices
 QUICK: list[tuple[Any, str, Any]] = [
     (codegen, "create_pass_builder", _without_unrolling),
     (BaseFunction, "get_call_type", _remembered),
@@ -163,6 +170,7 @@ QUICK: list[tuple[Any, str, Any]] = [
     (getattr(llvm.ffi.lib, LOCK), "_cblist", []),
     (llvm.ModuleRef, "verify", lambda module: None),
     (postproc.PostProcessor, "run", _without_lifetimes),
+    (Lower, "delvar", _delete_counted),
     (slicing, "fix_index", _index),
     (slicing, "fix_slice", _cut),
 ]
