@@ -243,7 +243,8 @@ def _first_whole(
     sizes = np.diff(group.edges)
     keep = held.blocks is not None and 16 * P.n * int(np.max(sizes)) <= BLOCK_BYTES
     Ks, Ls = _space_for_blocks(group, keep)
-    given = F.basis(), *_rows_of_blocks(P, group), Linv, (keep, Ks, Ls), space_of(s, F, _tile(group))
+    rows, space = _rows_of_blocks(P, group), space_of(s, F, _tile(group))
+    given = F.basis(), *rows, Linv, (keep, Ks, Ls), space, np.array(rows[0][1])
     log_D = aside(block_tiles.first_blocks, _operations(P, group), *given, s.G, b)
     if np.isnan(log_D):
         raise FactorisationError("the covariance of a block is not positive definite")
@@ -289,9 +290,11 @@ def second_blocks(
     # V, the diagonal of dJ/dD, and sums of the kernel between the rows themselves
     V, diagonal, own = filled = np.empty((c, P.p)), np.empty(c), np.zeros(d + 2)
     if P.sets is None:
+        most = int(np.max(np.diff(group.edges)))
+        filled_too = *filled, np.empty(most * most), np.empty((2, most))
         second = block_tiles.second_blocks
         kept = stored is not None, *(stored or _space_for_blocks(group, False))
-        given: tuple[object, ...] = *rows, matrices, kept, filled, space_of(s, F, _tile(group))
+        given: tuple[object, ...] = *rows, matrices, kept, filled_too, space_of(s, F, _tile(group))
     else:
         second, buffers = neighbour_tiles.second_near, _near_space(s, F, c)
         sets, factors = stored or (group.batch or _pairs(P, group), None)
@@ -319,14 +322,15 @@ def _operations(P: Problem, group: Group) -> float:
 
 
 def _rows_of_blocks(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], ...]:
-    """Return (X, Y, noise over weight, edges) and the kernel's own (centre, inverse lengthscales); along
-    neighbours (X, Y, noise over weight, inputs in lengthscales) alone.
+    """Return (X, Y, noise over weight, edges) and `block_tiles.OwnFrame`; along neighbours (X, Y, noise over
+    weight, inputs in lengthscales) alone.
     """
     assert isinstance(P.kernel, Stationary)
     X, Y, noise = plain(P.X[group.rows]), plain(P.Y[group.rows]), plain(P.added_noise(group.rows))
     centre, inverse = X.mean(axis=0), 1.0 / P.kernel.scales(X)
     if P.sets is None:
-        return (X, Y, noise, group.edges), (centre, inverse)
+        space = np.empty(int(np.max(np.diff(group.edges))) * X.shape[1])
+        return (X, Y, noise, group.edges), (centre, inverse, space)
     return ((X, Y, noise, (X - centre) * inverse),)
 
 
