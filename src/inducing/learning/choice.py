@@ -214,9 +214,9 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
     if n < IN_THIRDS:
         enough = n >= ROWS_OF_AN_INPUT * start.rows.X.shape[1]
         for each in learned:
-            priors = loosened(each.priors) if enough else each.priors
+            own = loosened(each.priors) if enough else each.priors
             try:
-                outcome = replace(at_own_basis(whole, each.outcome.parameters), priors=priors).run()
+                outcome = replace(at_own_basis(whole, each.outcome.parameters), priors=own).run()
             except FactorisationError:  # too little noise for all rows
                 continue
             return [(replace(each.trial, name=f"exact, {each.name}"), outcome)]

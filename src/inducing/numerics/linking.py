@@ -29,7 +29,6 @@ from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
 from numba.core.lowering import Lower
 from numba.core.types.functions import BaseFunction
 from numba.core.typing.typeof import typeof_impl
-from numba.cpython import slicing
 from numba.extending import NativeValue, register_model, unbox
 
 from . import ahead
@@ -41,7 +40,7 @@ HAS_LOC, LOCK = "_has_loc", "_lock"  # a private function of Numba and a private
 PALETTE = SimpleNamespace(**dict.fromkeys("code errmsg filename indicate highlight reset".split(), str))
 LONG_HELPER = 600  # instructions, as Numba writes them, from which a helper is not copied into its callers
 _resolve, _resolved = BaseFunction.get_call_type, dict[Any, Any]()
-_analyse, _delete, _wrap = postproc.PostProcessor.run, Lower.delvar, slicing.fix_index
+_analyse, _delete = postproc.PostProcessor.run, Lower.delvar
 
 
 class _Part(codegen.JITCodeLibrary):
@@ -148,20 +147,9 @@ def _delete_counted(lowering: Any, name: str) -> None:
         _delete(lowering, name)
 
 
-def _index(builder: Any, index: Any, size: Any) -> Any:
-    """Return an index; only one that stands in the source as a number may be negative."""
-    return _wrap(builder, index, size) if isinstance(index, ir.Constant) else index
-
-
-def _cut(builder: Any, piece: Any, size: Any) -> None:
-    """Let a slice end where the array does; it begins and ends at no negative index."""
-    last = piece.stop
-    piece.stop = builder.select(builder.icmp_signed(">", last, size), size, last)
-
-
 # changes to Numba while this package's own functions are compiled: it need not resolve an operator again and
 # again, look at signatures, colour messages that nobody will see, report every call of LLVM, check what it
-# wrote, find lifetimes after each pass, clear variables that count nothing, or expect negative indices
+# wrote, find lifetimes after each pass, or clear variables that count nothing
 QUICK: list[tuple[Any, str, Any]] = [
     (codegen, "create_pass_builder", _without_unrolling),
     (BaseFunction, "get_call_type", _remembered),
@@ -171,8 +159,6 @@ QUICK: list[tuple[Any, str, Any]] = [
     (llvm.ModuleRef, "verify", lambda module: None),
     (postproc.PostProcessor, "run", _without_lifetimes),
     (Lower, "delvar", _delete_counted),
-    (slicing, "fix_index", _index),
-    (slicing, "fix_slice", _cut),
 ]
 QUICK = [change for change in QUICK if hasattr(*change[:2])]  # not all versions have all of them
 
