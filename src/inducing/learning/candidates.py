@@ -374,9 +374,11 @@ def _of_warps(first: Stationary, given: Parameters, X: np.ndarray) -> list[Candi
 def _learn_terms(ranking: Ranking, first: Stationary, given: Parameters, d: int) -> None:
     """The best of all with a linear term or a curve of each input. Curves begin with all of the variance,
     since from little they do not find that a function is a sum, and with little. Terms that end with next to
-    none of it are given up.
+    none of it are given up. Levels get none: their hats are a function of each column already.
     """
     best, share = ranking.in_order()[0], TERM_SHARE * given.noise
+    if isinstance(best.outcome.parameters.kernel, Levels):
+        return
     end = best.outcome.parameters
     terms: dict[str, list[Kernel]] = {"linear": [Linear(variance=share)]}
     if d <= MOST_CURVES:
