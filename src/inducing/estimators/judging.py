@@ -81,7 +81,7 @@ class Judged:
         default the training rows or the places of the basis, 200 at most. The values are by default the
         levels of a category, or 41 in the middle 98 % of the column.
         """
-        check_is_fitted(self)
+        require_one_model(self, "Partial dependences")
         rows = self._background(X)
         columns, given, shown = _moved(self, column, rows, values)
         averages = []
@@ -94,7 +94,7 @@ class Judged:
     @property
     def relevance_(self: Any) -> np.ndarray:
         """One over the shortest lengthscale of each input in its units; 0 where the model ignores it. (d,)"""
-        check_is_fitted(self)
+        require_one_model(self, "Relevances")
         post = self.posteriors_[0] if hasattr(self, "posteriors_") else self.posterior_
         return (relevance(self._kernel, post.basis) / self.x_scale_)[: self.n_features_in_]
 
@@ -141,6 +141,13 @@ class Judged:
         else:
             covariance = covariance.mean(axis=(0, 1))
         return mean.mean(axis=0), np.sqrt(np.maximum(covariance, 0.0))
+
+
+def require_one_model(model: Any, what: str) -> None:
+    """Raise if a model is not fitted, or has a model for each of independent outputs."""
+    check_is_fitted(model)
+    if getattr(model, "models_", None) is not None:
+        raise ParameterError(f"{what} need one model; take those of each of `models_`")
 
 
 def _variance_of_average(post: Posterior, X: Array) -> float:

@@ -23,15 +23,15 @@ class LightModel:
     """Base of the light models: units, columns and the first posterior, read from a model file."""
 
     def __init__(self, plain: Plain, arrays: Arrays) -> None:
-        self.posterior_ = posterior_from(plain, arrays)
+        if "models" in plain or not (posterior := posterior_from(plain, arrays)).one_output:
+            raise ModelFileError("it predicts several targets; load it without light=True")
+        self.posterior_ = posterior
         d = self.posterior_.basis.centers.shape[1]
         self.n_features_in_, self.metadata_ = int(plain.get("n_features", d)), plain["metadata"]
         self.kinds_ = Kinds.from_record(plain.get("kinds"), arrays, d)
         self.x_mean_, self.x_scale_ = (array(arrays, name, 1) for name in ("x_mean", "x_scale"))
         expect(self.x_mean_.shape == (d,), "x_mean", self.x_mean_)
         expect(self.x_scale_.shape == (d,) and bool(np.all(self.x_scale_ > 0)), "x_scale", self.x_scale_)
-        if not self.posterior_.one_output:
-            raise ModelFileError("it predicts several targets; load it without light=True")
         self.missing = plain["parameters"].get("missing", "refuse")
         encoder = plain.get("encoder")
         self.encoder_ = None if encoder is None else ColumnEncoder.from_json(encoder)

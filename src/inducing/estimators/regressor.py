@@ -137,6 +137,8 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         noise, or None.
     log_evidence_ : log density of y, in its own units, under the fitted model.
     x_mean_, x_scale_ : (d,). y_mean_, y_scale_ : numbers, or one per output.
+    models_ : the regressor of each independent output; posterior_, choice_, kernel_, likelihood_, x_mean_,
+        x_scale_, noise_posterior_, and noise_ where one is None, are then lists.
     """
 
     kernel: Kernel | str | None = None
