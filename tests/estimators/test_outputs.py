@@ -383,6 +383,18 @@ def test_a_level_that_was_not_seen() -> None:
         assert std > model.predict(np.array([[0.0, 1.0]]), return_std=True)[1]
 
 
+HOLLOW = np.where(np.arange(30)[:, None] < [10, 0], np.nan, X)  # a gap in each row, in column 1 of most
+HOLLOW[10:, 1] = np.nan
+ALL_GAPS = "every row has a gap; use missing='use', or leave out column 1, which has 20"
+
+
+@pytest.mark.parametrize("kind", [ig.SparseGPRegressor, ig.SparseGPClassifier])
+def test_parts_of_a_source_without_a_complete_row_are_named(kind: Any) -> None:
+    source = ig.as_source(HOLLOW, np.arange(30) % 2).with_gaps()
+    with pytest.raises(EmptyDataError, match=ALL_GAPS):
+        kind(missing="drop").fit(source)
+
+
 @pytest.mark.parametrize(
     ("options", "X", "y", "kind", "message"),
     [
@@ -394,6 +406,10 @@ def test_a_level_that_was_not_seen() -> None:
         ({"categorical": [0]}, X, Y, ParameterError, "column 0 is categorical, but holds more than codes"),
         ({"categorical": [2]}, X, Y, ParameterError, "columns 0 to 1 by number, but has 2"),
         ({"missing": "use"}, X * [np.nan, 1], Y, EmptyDataError, "column 0 has no values"),
+        ({"categorical": 2}, X, Y, ParameterError, "categorical must be a list of columns by number, not 2"),
+        ({"missing": "drop"}, HOLLOW, Y[:, 0], EmptyDataError, ALL_GAPS),
+        ({"missing": "drop", "outputs": "independent"}, HOLLOW, Y, EmptyDataError, ALL_GAPS),
+        ({"missing": "drop", "outputs": "coregionalised"}, HOLLOW, Y, EmptyDataError, ALL_GAPS),
         ({}, X, GAPPY, NonFiniteError, "NaN.* outputs='coregionalised' takes NaN for entries not measured"),
         ({}, X.astype("datetime64[s]"), Y, ShapeError, "dates; convert it to numbers or to a data frame"),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ColumnError, ModelFileError, ShapeError
+from ..errors import ColumnError, ModelFileError, NonFiniteError, ShapeError
 from ..files.records import Arrays, Plain, array, expect, posterior_from
 from ..model import likelihoods
 from ..model.distributions import Distribution, Observations
@@ -48,7 +48,10 @@ class LightModel:
         if names is not None and hasattr(X, "columns") and [str(c) for c in X.columns] != list(names):
             raise ColumnError(f"X has the columns {list(X.columns)}, but the model knows {list(names)}")
         require_numbers(X, "X")
-        rows = as_inputs(np.asarray(X, dtype=float))
+        rows = np.asarray(X, dtype=float)
+        if self.missing == "use" and np.isnan(rows).any():
+            raise NonFiniteError("X has gaps, which only the whole model uses; load it without light=True")
+        rows = as_inputs(rows)
         if rows.shape[1] != self.n_features_in_:
             message = f"X has {rows.shape[1]} columns, but the model was fitted to {self.n_features_in_}"
             raise ShapeError(message)

@@ -64,6 +64,17 @@ class Long:
         return replace(part, X=X, y=part.Y.ravel()[entries])
 
 
+def require_complete(some: bool, gaps: np.ndarray, names: Any) -> None:
+    """Raise unless some rows have no gaps; `gaps` (d,) are how many each column has, and `names` theirs."""
+    if not some:
+        most = int(np.argmax(gaps))
+        name = most if names is None else names[most]
+        text = (
+            f"every row has a gap; use missing='use', or leave out column {name}, which has {gaps[most]:.0f}"
+        )
+        raise EmptyDataError(text)
+
+
 def prepared_source(model: Any, source: Source) -> tuple[Source, Any]:
     """Return the source of the kernel's inputs; for coregionalised outputs with a row for each measured entry
     of y, and also centre, scale and number of entries of each output. It sets `kinds_` of the estimator.
@@ -74,7 +85,7 @@ def prepared_source(model: Any, source: Source) -> tuple[Source, Any]:
     if outputs == "independent":
         raise ParameterError("outputs='independent' needs all rows in memory; give X and y as arrays")
     model.encoder_ = source.layout.encoder
-    coded = model.categorical or (model.encoder_ is not None and model.encoder_.category_levels)
+    coded = model.categorical is not None or (model.encoder_ is not None and model.encoder_.category_levels)
     if not (long or coded or source.layout.gaps):
         return source, None
     incomplete, of_X, of_Y = known_columns(source)
@@ -82,6 +93,9 @@ def prepared_source(model: Any, source: Source) -> tuple[Source, Any]:
     empty = [j for j, column in enumerate((*of_X, *of_Y)) if column.n == 0]
     if empty:
         raise EmptyDataError(f"column {empty[0]} of X and y has no values; leave it out")
+    if model.missing == "drop":
+        gaps_of_each = rows - np.array([column.n for column in of_X])
+        require_complete(model.n_gaps_ < rows, gaps_of_each, source.layout.feature_names)
     highest = [float(column.high[0]) for column in of_X] + [len(of_Y) - 1.0] * long
     gaps = [column.n < rows for column in of_X] + [False] * long
     layout = source.layout
@@ -208,6 +222,8 @@ class Outputs(Observing):
         self.n_gaps_ = int(np.count_nonzero(incomplete))
         std = None if std is None else deviations(std, X)
         if self.missing == "drop" and self.n_gaps_:
+            names = getattr(self, "feature_names_in_", None)
+            require_complete(self.n_gaps_ < len(X), np.isnan(X).sum(axis=0), names)
             X, y, weights = X[~incomplete], y[~incomplete], weights[~incomplete]
             std = None if std is None else std[~incomplete]
         self.n_rows_ = len(X)
