@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConditionalError, ParameterError
-from ..files.atomic import replacing
+from ..files.atomic import as_path, replacing
 from ..model.compiled import heights
 from ..model.kernels import leaves
 from ..model.kernels.changed import OfFeatures
@@ -37,6 +37,7 @@ def explain(
     left out, if the model has them; without either the page does not show them. `names` are the features'.
     """
     require_one_model(model, "Pages")
+    path = as_path(path)
     whole, (model, pruned, triangles) = model, _small_enough(model)
     plain = exported(model)
     plain = plain if names is None else replace(plain, features=tuple(map(str, names)))
@@ -67,7 +68,7 @@ def explain(
         "surprises": [] if plain.classes else _known(lambda: whole.surprises(X, y), []),
     }
     text = page(plain, facts, triangles).encode()
-    with replacing(Path(path)) as file:
+    with replacing(path) as file:
         file.write_bytes(text)
     return len(text)
 

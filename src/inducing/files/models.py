@@ -34,7 +34,7 @@ import numpy as np
 from .. import SAVED, SAVED_LIGHT, __version__
 from ..errors import InducingError, ModelFileError, ParameterError
 from ..model.posterior import Posterior
-from .atomic import replacing
+from .atomic import as_path, replacing
 from .records import REMADE, ROWS_PREFIX, Arrays, Plain, posterior_from, posterior_record
 from .tensors import DamagedError, digest, packed, tensors, unpacked
 
@@ -95,7 +95,7 @@ def save(
     `load` otherwise computes again: the file is twice as large, and the loaded model is the same to the bit
     on any machine.
     """
-    path = Path(path)
+    path = as_path(path)
     content = _content(model, metadata, precision, full)
     _require_size(model, len(content), "precision='single' where it holds training rows, ")
     try:
@@ -139,7 +139,7 @@ def load(path: str | Path, light: bool = False, max_bytes: int | None = None) ->
     file's bytes, except for an exact process, whose factor of n² numbers is computed again; a factor of more
     than `max_bytes` is refused.
     """
-    path = Path(path)
+    path = as_path(path)
     plain, arrays = read(path)
     try:
         factor = 8 * max((len(a) ** 2 for name, a in arrays.items() if name.endswith("added")), default=0)
