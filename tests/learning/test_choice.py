@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import inducing as ig
-from inducing.errors import FactorisationError, UnknownNameError
+from inducing.errors import FactorisationError, ModelFileError, ParameterError, UnknownNameError
 from inducing.learning import candidates, choice
 from inducing.learning.candidates import (
     COMPARED_ROWS,
@@ -217,6 +217,35 @@ def test_files_size_and_time_bound_the_choice(tmp_path):
     hurried = ig.SparseGPRegressor(time_budget=0.0).fit(X, y)
     assert time.perf_counter() - began < 20
     assert len(hurried.choice_.trials) == 1  # of the first kernel
+
+
+@pytest.mark.parametrize("limit", [11_000, 11_300, 12_000])
+def test_what_is_chosen_fits_into_the_file_allowed(limit, tmp_path):
+    """200 rows of 3 inputs and a target are 6,400 bytes; a basis of 15 is 1,320 more, and the text 3,700."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=200)
+    model = ig.SparseGPRegressor(max_file_size=limit, max_iter=3, random_state=0).fit(X, y)
+    assert ("neighbours" in [trial.name for trial in model.choice_.trials]) == (limit == 12_000)
+    assert model.save(tmp_path / "m.gp") <= limit
+
+
+@pytest.mark.parametrize(("limit", "error"), [(100, ParameterError), (3_000, ModelFileError)])
+def test_fit_refuses_what_save_would(limit, error):
+    X, y = _rows()
+    with pytest.raises(error, match=f"max_file_size is {limit}; use a "):
+        ig.SparseGPRegressor(max_file_size=limit, max_iter=3).fit(X, y)
+
+
+def test_an_exact_process_has_a_file_of_its_rows_alone(tmp_path):
+    X, y = _rows()
+    n, d = X.shape
+    limit = 8 * n * (d + 2) + 4_000
+    model = ig.SparseGPRegressor(approximation="exact", max_file_size=limit, max_iter=3).fit(X, y)
+    assert model.save(tmp_path / "m.gp") <= limit
+    few = 8 * n * (d + 2) + 1_000
+    with pytest.raises(ParameterError, match=f"max_file_size is {few}; use approximation='fitc'"):
+        ig.SparseGPRegressor(approximation="exact", max_file_size=few).fit(X, y)
 
 
 def test_an_unknown_objective_is_named():

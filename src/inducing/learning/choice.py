@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FactorisationError, UnknownNameError
+from ..files.models import bytes_of
 from ..inference.left_out import LeftOut, left_out_of
 from ..model.bases import as_points
 from ..model.distributions import Observations
@@ -96,10 +97,11 @@ def choose(
     if aim not in AIMS:
         raise UnknownNameError(f"objective must be one of {', '.join(AIMS)}, not {aim!r}")
     start = task.stage()
-    n = start.rows.n
+    n, m, (d, p) = start.rows.n, len(task.basis), (start.rows.X.shape[1], start.rows.p)
     learned = ranked_kernels(start, kernels, aim, levels=n <= EXACT_UP_TO)
     deadline = -math.inf if aim == "rmse" or start.rows.p > 1 else task.deadline  # of learned noise
-    if n <= EXACT_UP_TO and 8.0 * n * (start.rows.X.shape[1] + 2 + start.rows.p) < most_bytes:
+    for_noise = most_bytes - bytes_of(m, d, 1)  # what the file may have without the process of its noise
+    if n <= EXACT_UP_TO and (size := bytes_of(n, d, p, exact=True)) < most_bytes:
         found = exact_trials(start, learned, aim)
         if found:
             trials = [trial for trial, _ in found]
@@ -111,13 +113,15 @@ def choose(
             whole = at_own_basis(start.exact_on(np.arange(n)), end)
             fit = whole.fit(whole.unmoved(found[best][1].run))
             some = start.exact_on(some_rows(n, JUDGED, n + 1)).at(end._replace(basis=as_points(task.basis)))
-            noise, more = learned_noise(some.rows, trials[best], deadline, left)
+            of_noise = deadline if size < for_noise else -math.inf
+            noise, more = learned_noise(some.rows, trials[best], of_noise, left)
             rest = (each.trial for each in learned[len(trials) :])
             return Choice(fit, "exact", (*trials, *more, *rest), noise)
     trials, fits, tasks = _sparse(task, learned, neighbours, most_bytes)
     best = best_of(trials, aim)
     P = _learned_on(tasks[best], fits[best], np.arange(n)).rows
-    noise, more = learned_noise(P, trials[best], deadline)
+    size = bytes_of(m, 2 * d, p, n if trials[best].name == "neighbours" else 0)  # widths, at most
+    noise, more = learned_noise(P, trials[best], deadline if size < for_noise else -math.inf)
     return Choice(fits[best], trials[best].name, (*trials, *more), noise)
 
 
@@ -160,7 +164,7 @@ def _sparse(
     """
     tasks = {"fitc": task}
     n, d = task.problem.X.shape
-    if 8.0 * n * (d + task.problem.p) < most_bytes:
+    if bytes_of(len(task.basis), d, task.problem.p, n) < most_bytes:
         kernels = [each.outcome.parameters.kernel for each in learned] or [task.kernel]
         kernel = next((each for each in kernels if not isinstance(each, Sum)), kernels[0])
         near = replace(task, kernel=kernel, basis=as_points(task.basis), approximation="neighbours")
