@@ -1,5 +1,6 @@
 """The choice of kernel and row that a user leaves open."""
 
+import pickle
 import signal
 import threading
 import time
@@ -207,6 +208,15 @@ def test_a_parameter_of_a_sparse_basis_asks_for_one(given):
     assert model.approximation_ == "fitc" and model.choice_ is None
 
 
+def test_parameters_that_are_equal_but_other_objects_change_nothing():
+    """Text is another object after pickling, in a worker of joblib, and from a command line."""
+    X, y = _rows()
+    model = ig.SparseGPRegressor(random_state=0)
+    sent = pickle.loads(pickle.dumps(model)).set_params(fixed=[], basis="".join(["au", "to"]))
+    np.testing.assert_array_equal(sent.fit(X, y).predict(X), model.fit(X, y).predict(X))
+    assert sent.approximation_ == model.approximation_ == "exact"
+
+
 def test_files_size_and_time_bound_the_choice(tmp_path):
     X, y = _rows()
     small = ig.SparseGPRegressor(max_file_size=4_500, max_iter=5).fit(X, y)
@@ -230,6 +240,16 @@ def test_a_kernel_is_chosen_for_a_sparse_basis_too():
     model = ig.SparseGPRegressor(kernel="auto", n_inducing=30, max_iter=3).fit(X, y)
     assert model.approximation_ == "fitc"
     assert any(name in str(model.kernel_) for name in ("Matern12", "RationalQuadratic"))
+
+
+@pytest.mark.parametrize("given", [{"likelihood": "poisson"}, {"likelihood": "studentt"}, {"noise": None}])
+def test_a_kernel_is_chosen_under_any_likelihood_and_noise_by_row(given):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (90, 2))
+    y = rng.poisson(np.exp(1.0 + 1.5 * np.sin(2.0 * X[:, 0])))
+    given = {"noise": np.full(90, 2.0)} if "noise" in given else given
+    model = ig.SparseGPRegressor(kernel="auto", n_inducing=10, max_iter=3, **given).fit(X, y)
+    assert np.corrcoef(model.predict(X), y)[0, 1] > 0.8 and model.relevance_[0] > 10 * model.relevance_[1]
 
 
 def test_saved_models_remember_the_choice(tmp_path):

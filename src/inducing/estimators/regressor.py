@@ -31,7 +31,7 @@ from ..sources.dask_collections import is_dask
 from ..sources.distributed import with_workers
 from ..sources.source import Source
 from . import preparation
-from .base import Rated, generator
+from .base import Rated, generator, is_default
 from .guide import check_guide, cross_fitted
 from .judging import report_of, with_left_out
 from .outputs import Outputs, in_rows, prepared_source
@@ -257,7 +257,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         number, and none of the parameters that only a sparse basis takes is given.
         """
         default = {field.name: field.default for field in fields(type(self))}
-        same = all(getattr(self, name) is default[name] for name in OF_A_SPARSE_BASIS)
+        same = all(is_default(getattr(self, name), default[name]) for name in OF_A_SPARSE_BASIS)
         one_noise = np.ndim(self.noise) == 0 and noise_way(self.noise) is None
         return same and one_noise and self.n_inducing == self.approximation == "auto"
 

@@ -19,6 +19,7 @@ from ..model.kernels.changed import Levels, Warped
 from ..model.kernels.composite import Sum
 from ..model.kernels.dot import Linear
 from ..model.kernels.stationary import Matern52, RationalQuadratic, Stationary
+from ..model.likelihoods import Likelihood
 from ..numerics.arrays import is_numpy, to_numpy
 from ..numerics.workers import side_by_side
 from ..progress import reports_elsewhere
@@ -39,6 +40,7 @@ SHORTER_START = 0.2  # times the lengthscales given: a second start, for functio
 PRIOR_SIGMA = 1.5  # of a lengthscale's logarithm: a factor of 20 either way is two of them
 LAST_SIGMA_ABOVE = 4.0  # the same in the last climb of few rows, above the median: ℓ = ∞ has no effect
 TERM_SHARE = 0.1  # of the noise: the variance that a linear term starts with, and that curves must keep
+NOISE_SHARE = 0.1  # of the first kernel's variance: what counts as noise under a likelihood
 MOST_CURVES = 30  # inputs that may have a curve each
 LEVEL_COUNTS = range(3, 13)  # values of a column that may be levels
 LEVELS_GAIN = 0.05  # nats that levels must gain
@@ -373,11 +375,13 @@ def _of_warps(first: Stationary, given: Parameters, X: np.ndarray) -> list[Candi
 
 def _learn_terms(ranking: Ranking, first: Stationary, given: Parameters, d: int) -> None:
     """The best of all with a linear term or a curve of each input. Curves begin with all of the variance,
-    since from little they do not find that a function is a sum, and with little. Terms that end with next to
-    none of it are given up.
+    since from little they do not find that a function is a sum, and with little, a share of the noise (a
+    likelihood counts as noise of a tenth of the variance). Terms that end with less than that are given up.
     """
-    best, share = ranking.in_order()[0], TERM_SHARE * given.noise
-    end = best.outcome.parameters
+    best, noise = ranking.in_order()[0], getattr(given.noise, "values", given.noise)
+    if isinstance(noise, Likelihood):
+        noise = NOISE_SHARE * first.variance
+    end, share = best.outcome.parameters, TERM_SHARE * float(np.mean(noise))
     terms: dict[str, list[Kernel]] = {"linear": [Linear(variance=share)]}
     if d <= MOST_CURVES:
         scales = np.broadcast_to(first.lengthscale, d) / np.sqrt(d)
