@@ -323,6 +323,7 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         if self.optimize == "all" and self.method not in (None, "fitc"):
             raise ParameterError(f"optimize='all' moves the basis: for method='fitc', not {self.method!r}")
         require_count("n_inducing", self._size)
+        require_in("validation_fraction", self.validation_fraction, "[0, 1)")
 
     def _saved_posterior(self) -> Posterior:
         if not hasattr(self, "posteriors_"):

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from ..errors import ParameterError, require_one_of
+from ..errors import ParameterError, require_in, require_one_of
 from ..files.models import OF_A_HEADER, fitting_size
 from ..inference import selection
 from ..inference.pic import PICPredictor
@@ -240,6 +240,10 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         for name, value in (("time_budget", self.time_budget or 0.0), ("max_iter", self.max_iter)):
             if not isinstance(value, float | int | np.number) or not value >= 0:
                 raise ParameterError(f"{name} must be a number of at least 0, not {value!r}")
+        most = 0 if self.full_iter is None else self.full_iter
+        if not isinstance(most, int | np.integer) or most < 0:
+            raise ParameterError(f"full_iter must be a number of iterations or None, not {most!r}")
+        require_in("validation_fraction", self.validation_fraction, "[0, 1)")
         require_one_of("objective", self.objective, AIMS)
         settled = copy(self)
         settled.left_open = self.n_inducing == "auto"
