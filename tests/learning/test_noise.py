@@ -71,7 +71,7 @@ def test_errors_that_f_expects_leave_a_log_variance_that_settles() -> None:
     known = np.exp(rng.normal(-4.0, 1.0, 400) + X[:, 0])
     errors = np.column_stack([np.sqrt(known) * rng.standard_normal(400), known])
     P = problem_of(ig.kernels.RBF(np.ones(3)), ig.bases.Points(X[:40]), "vfe", 0.01, X, errors[:, 0])
-    prior = learned._learned_prior(P, errors, 40)
+    prior = learned._learned_prior(P, errors, Settings(max_iterations=40))
     assert prior.kernel.variance < 40.0
     g = learned._of_errors(P, errors, prior)
     assert np.mean(np.exp(g.predict(X)[0]) < known) > 0.9

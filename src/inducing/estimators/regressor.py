@@ -25,7 +25,7 @@ from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
 from ..model.problem import as_inputs, as_targets
 from ..numerics.arrays import LARGEST_FLOAT, Array, as_columns, placed, to_numpy
-from ..progress import Line
+from ..progress import Line, stop_on_interrupt
 from ..sources.arrays import as_source, is_parted
 from ..sources.dask_collections import is_dask
 from ..sources.distributed import with_workers
@@ -183,6 +183,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
     _units = ("x_mean", "x_scale", "y_mean", "y_scale")
 
     @with_callbacks
+    @stop_on_interrupt()
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, x_std: Any = None) -> Self:
         """Learn from X (n, d) and y (n,) or (n, p): p outputs, or the columns that the likelihood takes. A
         row of weight w counts w times, one of weight 0 not at all. `x_std` are the standard deviations of the
@@ -325,7 +326,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         if noise_way(self.noise) is not None:
             start = result.kernel, result.basis, task.problem.row, result.noise
             P = problem_of(*start, more.X, more.y, mean=result.mean, jitter=self.jitter)
-            learned = noise_of_sample(P, result, self.max_iter)
+            learned = noise_of_sample(P, result, task)
             if self.noise == NOISE_WAYS[1]:
                 learned = jointly_over(scaled, task.stage(), learned)
         rows = moments.n if of_outputs is None else of_outputs[2]
@@ -355,8 +356,9 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
     ) -> tuple[recipes.Task, str]:
         """Return the problem to learn and its `optimize`; with a source, `data` are a sample of its rows."""
         variance = data.target_variance(likelihood)
+        deadline = np.inf if self.time_budget is None else time.monotonic() + self.time_budget
         noise, mean = preparation.start_noise(self, data, scaling, likelihood)
-        kernel = own_kernel(self, data, noise, variance, scaling)
+        kernel = own_kernel(self, data, noise, variance, scaling, deadline)
         Z, whole = preparation.start_places(self, data, scaling, kernel, rng)
         if source is not None and isinstance(self.inducing, str) and self.inducing == "kmeans":
             Z = outofcore.refined(source, Z)
@@ -383,7 +385,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
             progress=bool(self.verbose) if self.progress is None else self.progress,
             rng=rng,
             priors=given_priors(self.priors, kernel, scaling.x_scale),
-            deadline=np.inf if self.time_budget is None else time.monotonic() + self.time_budget,
+            deadline=deadline,
             **{name: getattr(self, name) for name in PASSED_ON},
         )
         recipes.recipe_for(self.recipe)  # raises if the name is not known

@@ -4,7 +4,6 @@ Rows judge, and not the evidence: under a model that is wrong, as Gaussian noise
 on rising while predictions get worse [Rasmussen and Williams 2006, §5.4.2].
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -137,6 +136,7 @@ class Comparison:
             (start.exact_on(np.concatenate([self.rows[~own], self.rows[own]])), int(np.count_nonzero(own)))
             for own in self.fresh
         ]
+        iterations = min(iterations, start.max_iterations)
         start = replace(start, trace=None, checkpoint=None, restarts=0, max_iterations=iterations)
         start = replace(start, window=CANDIDATE_WINDOW, least_gain=0.1 * CANDIDATE_WINDOW * LEAST_GAIN)
         self.learning = [start.exact_on(np.sort(rows)) for rows in rest]
@@ -263,7 +263,7 @@ class Ranking:
         or out of time.
         """
         stopped = any(each.outcome.run.interrupted for each in self.learned)
-        if self.learned and (stopped or time.monotonic() > self.compared.judging.deadline):
+        if self.learned and (stopped or self.compared.judging.is_over):
             return
         asked = [([c.base._replace(kernel=start) for start in c.starts], c.priors) for c in candidates]
         ends = self.compared.climbed(asked, partial(self._hopeless, candidates))

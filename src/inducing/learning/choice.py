@@ -42,6 +42,7 @@ from .noise import NoiseFit, noise_of_left_out
 from .objective import HeldOut, parameters_of, plainly, targets
 from .packing import Parameters
 from .recipes import Task, first_as_good, split, train
+from .settings import Settings
 from .stages import Fit, Outcome, Stage
 from .starts import LEAST_GAIN, times
 
@@ -97,7 +98,6 @@ def choose(
     start = task.stage()
     n = start.rows.n
     learned = ranked_kernels(start, kernels, aim, levels=n <= EXACT_UP_TO)
-    deadline = -math.inf if aim == "rmse" or start.rows.p > 1 else task.deadline  # of learned noise
     if n <= EXACT_UP_TO and 8.0 * n * (start.rows.X.shape[1] + 2 + start.rows.p) < most_bytes:
         found = exact_trials(start, learned, aim)
         if found:
@@ -105,32 +105,31 @@ def choose(
             best = best_of(trials, aim)
             end = found[best][1].parameters
             left = None
-            if time.monotonic() < task.deadline:
+            if start.max_iterations > 0 and not start.is_over:
                 end, left = guarded(Comparison(start, LEARNED, JUDGED, 0), end)
             whole = at_own_basis(start.exact_on(np.arange(n)), end)
             fit = whole.fit(whole.unmoved(found[best][1].run))
             some = start.exact_on(some_rows(n, JUDGED, n + 1)).at(end._replace(basis=as_points(task.basis)))
-            noise, more = learned_noise(some.rows, trials[best], deadline, left)
+            noise, more = learned_noise(some.rows, trials[best], start, aim, left)
             rest = (each.trial for each in learned[len(trials) :])
             return Choice(fit, "exact", (*trials, *more, *rest), noise)
     trials, fits, tasks = _sparse(task, learned, neighbours, most_bytes)
     best = best_of(trials, aim)
     P = _learned_on(tasks[best], fits[best], np.arange(n)).rows
-    noise, more = learned_noise(P, trials[best], deadline)
+    noise, more = learned_noise(P, trials[best], start, aim)
     return Choice(fits[best], trials[best].name, (*trials, *more), noise)
 
 
 def learned_noise(
-    P: Problem, trial: Trial, deadline: float, left: LeftOut | None = None
+    P: Problem, trial: Trial, start: Settings, aim: str, left: LeftOut | None = None
 ) -> tuple[Posterior | None, list[Trial]]:
     """The process of the log variance of a problem's noise, where rows that the others predict are better for
     it by more than a standard error; and its trial, if there was one. `left` are these rows, if known.
     """
-    averaged = (
-        P.kernel.uncertain
-    )  # rows have noise of their own, the scatter about an average, which g learns
+    averaged = P.kernel.uncertain  # rows have noise of their own, the scatter about an average: g learns it
     given = P.noise_model is not None and not averaged
-    if time.monotonic() > deadline or given or code_columns(P.kernel):  # columns that are no places
+    unasked = aim == "rmse" or P.p > 1 or start.max_iterations < 1 or start.is_over
+    if unasked or given or code_columns(P.kernel):  # columns that are no places
         return None, []
     began = time.perf_counter()
     left = left_out_of(P) if left is None else left
@@ -138,7 +137,8 @@ def learned_noise(
     few = replace(plainly(subset(P, some), VFE), basis=as_points(P.basis))
     left = LeftOut(left.mean[some], left.variance[some], left.log_density[some], left.error[some])
     try:
-        found = noise_of_left_out(few, left, FINAL_ITERATIONS)
+        most = min(FINAL_ITERATIONS, start.max_iterations)
+        found = noise_of_left_out(few, left, replace(start, max_iterations=most))
     except FactorisationError:  # sites that leave no proper process: one number then
         found = None
     if found is None:
@@ -167,7 +167,7 @@ def _sparse(
     trials: list[Trial] = []
     fits: list[Fit] = []
     for name, each in tasks.items():
-        if fits and (time.monotonic() > task.deadline or fits[-1].message == INTERRUPTED):
+        if fits and (task.is_over or fits[-1].message == INTERRUPTED):
             break
         began = time.perf_counter()
         fits.append(train("auto", each))
@@ -209,7 +209,8 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
     """
     n = start.rows.n
     whole = replace(start.exact_on(some_rows(n, LEARNED, n + 1)), trace=None, checkpoint=None, restarts=0)
-    whole = replace(whole, max_iterations=FINAL_ITERATIONS, least_gain=LEAST_GAIN)
+    most = min(FINAL_ITERATIONS, start.max_iterations)
+    whole = replace(whole, max_iterations=most, least_gain=LEAST_GAIN)
     if n < IN_THIRDS:
         for each in learned:
             try:
@@ -220,11 +221,11 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
             return [(replace(each.trial, name=f"exact, {each.name}"), outcome)]
         return []
     race, racing = Comparison(start, min(RACED, n // 2), JUDGED, FINALIST_ITERATIONS), different(learned)
-    racing = racing[: FINALISTS if time.monotonic() < start.deadline else 1]
+    racing = racing[: 1 if start.is_over else FINALISTS]
     ends = race.climbed([([each.outcome.parameters], each.priors) for each in racing])
     trials, priors = list[tuple[Trial, Outcome]](), []
     for each, outcomes in zip(racing, ends):
-        if trials and (time.monotonic() > start.deadline or trials[-1][1].run.interrupted):
+        if trials and (start.is_over or trials[-1][1].run.interrupted):
             break
         began = time.perf_counter()
         for outcome in outcomes:
@@ -232,7 +233,7 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
             seconds = outcome.run.seconds + time.perf_counter() - began
             trials.append((replace(trial, seconds=seconds), outcome))
             priors.append(each.priors)
-    if trials and time.monotonic() < start.deadline and not trials[-1][1].run.interrupted:
+    if trials and not (start.is_over or trials[-1][1].run.interrupted):
         best, began = best_of([trial for trial, _ in trials], aim), time.perf_counter()
         trial, outcome = trials[best]
         with suppress(FactorisationError):  # too little noise for more rows

@@ -40,6 +40,7 @@ from ..sources.source import Source
 from .objective import SITE_TOLERANCE, HeldOut, moved, targets, tempered
 from .packing import Parameters
 from .recipes import Task, split, train
+from .settings import Settings
 from .stages import Fit, Stage
 from .starts import LEAST_GAIN
 
@@ -92,6 +93,8 @@ def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> Noi
     both = jointly(plain.stage(), first)
     if not np.isfinite(first.score):
         return both
+    if plain.is_over:
+        return both if both.score > first.score else first
     other = replace(plain, approximation="fitc")
     return max(both, mean_first(other.stage(), train(recipe, other, optimize)), key=lambda fit: fit.score)
 
@@ -107,23 +110,23 @@ def mean_first(start: Stage, fit: Fit) -> NoiseFit:
     P = with_neighbours(P) if P.row.keeps == "neighbours" else P
     held, rest = split(start)
     learning = P if held is None else replace(start, problem=P).on(rest).rows
-    prior = _learned_prior(learning, left_out(learning, model_of(learning)), start.max_iterations)
+    prior = _learned_prior(learning, left_out(learning, model_of(learning)), start)
     temperature, score = 0.0, -np.inf
-    if held is not None:
-        temperature, score = _warmest(learning, prior, HeldOut(P.X[held], targets(P)[held]))
+    if held is not None and not start.is_over:
+        temperature, score = _warmest(learning, prior, HeldOut(P.X[held], targets(P)[held]), start)
     observations, _, before = _processes(P, prior, temperature)
     fit = replace(fit, posterior=observations.posteriors[0])
     return NoiseFit(fit, observations, temperature, P.row.name, score, before)
 
 
-def noise_of_sample(P: Problem, fit: Fit, iterations: int) -> NoiseFit:
+def noise_of_sample(P: Problem, fit: Fit, start: Settings) -> NoiseFit:
     """g from what the posterior of all rows of a source leaves of some of them, each without itself."""
     errors = left_out(P, fit.posterior)
-    g = _of_errors(P, errors, _learned_prior(P, errors, iterations))
+    g = _of_errors(P, errors, _learned_prior(P, errors, start))
     return NoiseFit(fit, Observations(LearnedNoise(), (fit.posterior, g)), 0.0, P.row.name)
 
 
-def noise_of_left_out(P: Problem, left: LeftOut, iterations: int) -> tuple[Posterior, np.ndarray] | None:
+def noise_of_left_out(P: Problem, left: LeftOut, start: Settings) -> tuple[Posterior, np.ndarray] | None:
     """g from predictions of each row of a problem by the others, on the problem's basis; and the log density
     that all other rows then give each. None where squared errors do not depend on the inputs.
     """
@@ -131,7 +134,7 @@ def noise_of_left_out(P: Problem, left: LeftOut, iterations: int) -> tuple[Poste
     errors = np.stack([left.error.ravel(), np.maximum(known, 0.0)], axis=1)
     if not _varies(to_numpy(P.X), left):
         return None
-    prior = _learned_prior(P, errors, iterations)
+    prior = _learned_prior(P, errors, start)
     g = _of_errors(P, errors, prior)
     return g, left_out_of(_log_variance(P, errors, prior), g).log_density
 
@@ -149,10 +152,12 @@ def _varies(X: np.ndarray, left: LeftOut) -> bool:
     return len(F) * explained > chdtri(F.shape[1] - 1, VARYING)
 
 
-def _warmest(P: Problem, prior: NoisePrior, judge: HeldOut) -> tuple[float, float]:
+def _warmest(P: Problem, prior: NoisePrior, judge: HeldOut, start: Settings) -> tuple[float, float]:
     """The last temperature that errors allow, going up from 0, and the log density there."""
     best, last = 0.0, _scores(P, prior, 0.0, judge)
     for temperature in TEMPERATURES if P.likelihood is None else ():
+        if start.is_over:
+            break
         scores = _scores(P, prior, temperature, judge)
         if scores[0] > last[0] or scores[1] > last[1] or scores[2] < last[2]:
             break
@@ -214,8 +219,8 @@ def _log_variance(P: Problem, errors: Array, prior: NoisePrior) -> Problem:
     return problem_of(kernel, as_points(P.basis), VFE, likelihood, P.X, errors, **options)
 
 
-def _learned_prior(P: Problem, errors: Array, iterations: int) -> NoisePrior:
-    """The prior of g, learned by the evidence of at most PRIOR_ROWS rows."""
+def _learned_prior(P: Problem, errors: Array, settings: Settings) -> NoisePrior:
+    """The prior of g, learned by the evidence of at most PRIOR_ROWS rows, in the iterations and time left."""
     few = some_rows(P.n, PRIOR_ROWS, P.n)
     weights = np.ones(P.n) if P.weights is None else to_numpy(P.weights)
     spread = Columns.of(to_numpy(P.X)).center_and_scale()[1]  # (d,)
@@ -227,7 +232,8 @@ def _learned_prior(P: Problem, errors: Array, iterations: int) -> NoisePrior:
     stage = Stage(
         _log_variance(P, errors, start),
         optimize="hyperparameters",
-        max_iterations=min(PRIOR_ITERATIONS, iterations),
+        max_iterations=min(PRIOR_ITERATIONS, settings.max_iterations),
+        deadline=settings.deadline,
         least_gain=LEAST_GAIN,
         progress=False,
     )

@@ -1,6 +1,7 @@
 """Settings of learning that a user chooses, and the steps that a user sees: priors, climbs, traces."""
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from ..errors import ParameterError
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.means import Mean
+from ..progress import stop_asked
 from .ascent import Progress
 
 Trace = Callable[["Iterate"], None]
@@ -88,6 +90,11 @@ class Settings:
     rng: Any = None
     validation_fraction: float = 0.0  # the share of the rows that the recipe "auto" holds out to judge by
     prelude: Literal["all", "hyperparameters", "none"] = "all"  # what of the start "auto" may replace
+
+    @property
+    def is_over(self) -> bool:
+        """Whether learning is to end with its best so far: time is up, or Ctrl-C was pressed."""
+        return stop_asked() or time.monotonic() > self.deadline
 
     def quietly(self) -> Self:
         """The settings without progress, trace and checkpoint."""
