@@ -7,6 +7,7 @@ errors allow. *Jointly*: the variational evidence of both, from there on.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from ..engine.compiled_passes import expects
 from ..engine.parts import Parted
 from ..engine.several import JointFactors, factorise_jointly, joint_gradient
 from ..engine.sweeps import SiteMemory
-from ..errors import ParameterError
+from ..errors import FactorisationError, ParameterError
 from ..inference.left_out import LeftOut, left_out_errors, left_out_of
 from ..inference.neighbours import with_neighbours
 from ..inference.pic import Predictor
@@ -77,7 +78,8 @@ def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> Noi
     """Fit `task`, whose noise is the one number or the StudentT to start from, by the recipe and in this way.
 
     The joint way is for the log density: of f and g by their common evidence, and of g on what is left by an
-    f of FITC, which has error bars of its own, the one with the better held-out rows is kept.
+    f of FITC, which has error bars of its own, the one with the better held-out rows is kept. Raise if what f
+    leaves has no process.
     """
     near = task.approximation == "neighbours"
     if near and (way != NOISE_WAYS[0] or task.problem.likelihood is not None):
@@ -87,7 +89,14 @@ def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> Noi
     plain = task if near else replace(task, approximation="vfe", power=None)
     if not near:
         expects(replace(plain.problem, likelihood=LogVariance()))  # of g, which is learned last
-    first = mean_first(plain.stage(), train(recipe, plain, optimize))
+    fit = train(recipe, plain, optimize)
+    try:
+        first = mean_first(plain.stage(), fit)
+    except FactorisationError as error:
+        advice = "use noise=None, or a likelihood= that expects such targets"
+        raise FactorisationError(
+            f"noise={way!r} found no process of the noise ({error}): {advice}"
+        ) from error
     if way == NOISE_WAYS[0]:
         return first
     both = jointly(plain.stage(), first)
@@ -95,8 +104,10 @@ def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> Noi
         return both
     if plain.is_over:
         return both if both.score > first.score else first
-    other = replace(plain, approximation="fitc")
-    return max(both, mean_first(other.stage(), train(recipe, other, optimize)), key=lambda fit: fit.score)
+    other, known = replace(plain, approximation="fitc"), [both]
+    with suppress(FactorisationError):
+        known.append(mean_first(other.stage(), train(recipe, other, optimize)))
+    return max(known, key=lambda fit: fit.score)
 
 
 # Mean first
@@ -158,7 +169,10 @@ def _warmest(P: Problem, prior: NoisePrior, judge: HeldOut, start: Settings) -> 
     for temperature in TEMPERATURES if P.likelihood is None else ():
         if start.is_over:
             break
-        scores = _scores(P, prior, temperature, judge)
+        try:
+            scores = _scores(P, prior, temperature, judge)
+        except FactorisationError:  # sites that leave no process
+            break
         if scores[0] > last[0] or scores[1] > last[1] or scores[2] < last[2]:
             break
         best, last = temperature, scores
@@ -260,10 +274,8 @@ class JointEvidence:
         self.posterior: Observations | None = None  # of the problem seen last
 
     def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
-        problems = self.problems(P)
-        self.posterior = None
+        self.posterior, (problems, F) = None, self._factors(P)
         with blas_for(len(P.basis)):
-            F = factorise_jointly(problems, escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
             of_f, of_g = joint_gradient(problems, F)
         self.posterior = self.observations(problems, F)
         last = len(P.kernel.parts) - 1  # type: ignore[attr-defined]
@@ -273,6 +285,16 @@ class JointEvidence:
         gradient |= {k: v + of_g[k] for k, v in of_f.items() if k.startswith("basis.")}
         gradient["mean.value"] = np.array([float(g["mean.value"]) for g in (of_f, of_g)])
         return F.value, gradient | {f"likelihood.{k}": float(v) for k, v in F.likelihood.items()}
+
+    def model(self, P: Problem | Parted) -> Observations:
+        """Both processes at the parameters of a problem."""
+        return self.observations(*self._factors(P))
+
+    def _factors(self, P: Problem | Parted) -> tuple[list[Problem], JointFactors]:
+        problems = self.problems(P)
+        with blas_for(len(P.basis)):
+            F = factorise_jointly(problems, escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
+        return problems, F
 
     @staticmethod
     def problems(P: Problem | Parted) -> list[Problem]:
@@ -292,7 +314,9 @@ class JointEvidence:
 
 
 def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
-    """f and g by their common evidence, from the mean learned first, until held-out rows say stop."""
+    """f and g by their common evidence, from the mean learned first, until held-out rows say stop; what was
+    learned first where sites of both leave no process, or do not settle.
+    """
     f, g = learned.observations.posteriors
     P = start.rows
     if not isinstance(f.mean_function, Zero | Constant):
@@ -313,10 +337,15 @@ def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
         least_gain=LEAST_GAIN,
         held_out=None if held is None else HeldOut(P.X[held], targets(P)[held]),
     )
-    outcome = replace(stage if held is None else stage.on(rest), evidence=JointEvidence()).run()
-    problems = JointEvidence.problems(replace(moved(both, outcome.parameters), jitter=outcome.jitter))
-    with blas_for(len(both.basis)):
-        F = factorise_jointly(problems)
+    try:
+        outcome = replace(stage if held is None else stage.on(rest), evidence=JointEvidence()).run()
+        problems = JointEvidence.problems(replace(moved(both, outcome.parameters), jitter=outcome.jitter))
+        with blas_for(len(both.basis)):
+            F = factorise_jointly(problems, escalate=False, sweeps=NOISE_SWEEPS)
+    except FactorisationError:
+        return learned
+    if not F.converged:
+        return learned
     observations = JointEvidence.observations(problems, F)
     first = observations.posteriors[0]
     fit = replace(outcome.following([]).fit(first), kernel=first.kernel, mean=first.mean_function)
@@ -328,6 +357,8 @@ def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
 def jointly_over(source: Source, start: Stage, learned: NoiseFit) -> NoiseFit:
     """f and g by their common evidence on the rows of `start`, then both from all rows of a source."""
     few = jointly(start, learned)
+    if few is learned:
+        return learned
     likelihood = few.observations.likelihood
     both = []
     for post in few.observations.posteriors:

@@ -82,7 +82,9 @@ class Objective:
     def posterior(self, x: np.ndarray) -> Posterior | Predictor | Observations:
         """The posterior at x; known where the evidence was just evaluated there and kept it."""
         known = getattr(self.evidence, "posterior", None)
-        return known if known is not None and np.array_equal(self.last, x) else model_of(self.problem(x))
+        if known is not None and np.array_equal(self.last, x):
+            return known
+        return getattr(self.evidence, "model", model_of)(self.problem(x))
 
     def log_prior(self, x: np.ndarray) -> float:
         raw = self.packing.values(x)
