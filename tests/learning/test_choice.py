@@ -22,7 +22,7 @@ from inducing.learning.candidates import (
     best_of,
     ranked_kernels,
 )
-from inducing.learning.objective import parameters_of
+from inducing.learning.objective import parameters_of, varied
 from inducing.learning.recipes import Task
 from inducing.numerics import workers
 
@@ -376,3 +376,25 @@ def test_the_chosen_kernel_is_learned_from_all_rows_up_to_a_limit(monkeypatch):
         exact = [size for size in sizes if size <= 120]
         assert exact[0] == 40 and exact.count(50) >= 1 and n in exact and max(exact) == n
         assert model.choice_.trials[0].name.startswith("exact")
+
+
+@pytest.mark.parametrize(("n", "seed"), [(60, 1), (500, 0), (1200, 0)])
+def test_targets_that_are_nearly_all_zero_have_an_exact_process(n, seed):
+    """A third of the rows, or the 350 that kernels are learned from, may have no other target."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((n, 3)), np.zeros(n)
+    y[rng.integers(n)] = 1.0
+    model = ig.SparseGPRegressor(random_state=0).fit(X, y)
+    assert model.approximation_ == "exact"
+    assert all(trial.log_density > -1e3 for trial in model.choice_.trials[:1])
+    assert np.all(np.isfinite(model.predict(X, return_std=True)))
+
+
+def test_rows_to_learn_from_have_a_target_that_differs_where_there_is_one():
+    X, y = np.arange(12.0)[:, None], np.zeros(12)
+    problem = Task(ig.kernels.RBF(), ig.bases.Points(X[:2]), "vfe", 0.1, X, y, progress=False).problem
+    rows = np.array([3, 8, 5])
+    np.testing.assert_array_equal(varied(problem, rows), rows)
+    problem.Y[8] = 1.0
+    np.testing.assert_array_equal(varied(problem, rows), rows)
+    np.testing.assert_array_equal(varied(problem, rows[::2]), [8, 5])

@@ -1,4 +1,4 @@
-"""Ends of learning: Ctrl-C and time budgets end the climb at hand and all that follow, in each kind of fit."""
+"""Ends of learning: Ctrl-C and time budgets end the climb at hand and all that follow."""
 
 import signal
 import time

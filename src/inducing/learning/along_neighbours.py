@@ -151,6 +151,8 @@ def neighbour_gain(learned: Stage, P: Problem, held: np.ndarray) -> NeighbourGai
         mean, variance = mean.reshape(y.shape), variance + p.noise
         trivial = [Baseline.of(column) for column in known.T]
         columns = [c for c in range(y.shape[1]) if trivial[c].variance > 0]
+        if not columns:  # targets that are all alike
+            return NeighbourGain(P.row.n_neighbours, len(held), (1.0, 1.0), (0.0, 0.0))
         errors.append(float(np.mean([smse(y[:, c], mean[:, c], trivial[c]) for c in columns])))
         losses.append(float(np.mean([msll(y[:, c], mean[:, c], variance, trivial[c]) for c in columns])))
     return NeighbourGain(P.row.n_neighbours, len(held), (errors[0], errors[1]), (losses[0], losses[1]))

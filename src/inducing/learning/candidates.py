@@ -22,7 +22,7 @@ from ..model.likelihoods import Likelihood
 from ..numerics.arrays import is_numpy, to_numpy
 from ..numerics.workers import side_by_side
 from ..progress import reports_elsewhere
-from .objective import parameters_of
+from .objective import parameters_of, varied
 from .packing import Parameters
 from .settings import Alike, LogNormal
 from .stages import Outcome, Stage
@@ -118,17 +118,20 @@ def different(learned: Sequence[Learned]) -> list[Learned]:
 
 class Comparison:
     """Exact GPs learned from some rows of a stage and judged by others, given all but the one judged. Of few
-    rows each third is judged in turn, with parameters learned from the other two.
+    rows each third is judged in turn, with parameters learned from the other two; where these have targets
+    that are all alike, and of very few, all are learned from, and judge.
     """
 
     def __init__(self, start: Stage, learned: int, judged: int, iterations: int) -> None:
         n = start.rows.n
         order = np.random.default_rng(n + 1).permutation(n)
+        first = varied(start.rows, order[:learned])[0]
+        order[[0, np.flatnonzero(order == first)[0]]] = first, order[0]
         self.rows = np.sort(order[:judged])
         self.judging = start.exact_on(self.rows)
         groups = [order[learned:judged]] if n >= IN_THIRDS else [order[k::THIRDS] for k in range(THIRDS)]
         rest = [order[:learned]] if len(groups) == 1 else [np.setdiff1d(order, group) for group in groups]
-        if n < LEAST_ROWS:
+        if n < LEAST_ROWS or (len(groups) > 1 and any(varied(start.rows, own)[0] != own[0] for own in rest)):
             groups, rest = [order], [order]
         self.fresh = [np.isin(self.rows, group) for group in groups]
         # the rows that judge come last, for `exact_left_out_of`

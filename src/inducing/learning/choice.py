@@ -39,7 +39,7 @@ from .candidates import (
     ranked_kernels,
 )
 from .noise import NoiseFit, noise_of_left_out
-from .objective import HeldOut, parameters_of, plainly, targets
+from .objective import HeldOut, parameters_of, plainly, targets, varied
 from .packing import Parameters
 from .recipes import Task, first_as_good, split, train
 from .settings import Settings
@@ -208,7 +208,8 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
     as an exact GP is learned from.
     """
     n = start.rows.n
-    whole = replace(start.exact_on(some_rows(n, LEARNED, n + 1)), trace=None, checkpoint=None, restarts=0)
+    rows = varied(start.rows, some_rows(n, LEARNED, n + 1))
+    whole = replace(start.exact_on(np.sort(rows)), trace=None, checkpoint=None, restarts=0)
     most = min(FINAL_ITERATIONS, start.max_iterations)
     whole = replace(whole, max_iterations=most, least_gain=LEAST_GAIN)
     if n < IN_THIRDS:
