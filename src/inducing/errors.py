@@ -4,7 +4,7 @@ A message is one sentence: what was wrong, the number seen, what to change.
 """
 
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -127,9 +127,12 @@ def require_count(name: str, value: Any, least: int = 1) -> None:
 
 
 def require_in(name: str, value: Any, interval: str) -> None:
-    """Raise if a parameter does not lie in an interval such as "[0, 1)"; NaN lies in none."""
+    """Raise if a parameter is no number in an interval such as "[0, 1)"; NaN lies in none."""
+    if not isinstance(value, Real):
+        raise ParameterError(f"{name} must be a number in {interval}, not {value!r}")
     low, high = (float(end) for end in interval[1:-1].split(","))
-    above = value >= low if interval[0] == "[" else value > low
-    below = value <= high if interval[-1] == "]" else value < high
+    number = float(value)
+    above = number >= low if interval[0] == "[" else number > low
+    below = number <= high if interval[-1] == "]" else number < high
     if not (above and below):
         raise ParameterError(f"{name} must lie in {interval}, but is {value}")

@@ -418,6 +418,13 @@ def with_entry(array, value):
         (errors.ParameterError, "jitter", lambda: quick(jitter=-1.0).fit(X, y)),
         (errors.ParameterError, "max_iter must be a number of at", lambda: quick(max_iter=-1).fit(X, y)),
         (errors.ParameterError, "time_budget must .* nan", lambda: quick(time_budget=np.nan).fit(X, y)),
+        (errors.ParameterError, "full_iter must be a number", lambda: quick(full_iter=-1).fit(X, y)),
+        (
+            errors.ParameterError,
+            r"in \[0, 1\), but is 1",
+            lambda: ig.SparseGPRegressor(validation_fraction=1.0).fit(X, y),
+        ),
+        (errors.ParameterError, r"in \[0, 1\), not 'x'", lambda: quick(validation_fraction="x").fit(X, y)),
         (errors.UnknownNameError, "both, rmse, log_loss, not 'x'", lambda: quick(objective="x").fit(X, y)),
         (errors.ParameterError, "level must", lambda: quick().fit(X, y).predict_interval(X, "0.9")),
         (errors.ParameterError, "RBF", lambda: quick(kernel="matern32", basis="multiscale").fit(X, y)),

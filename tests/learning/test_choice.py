@@ -1,5 +1,6 @@
 """The choice of kernel and row that a user leaves open."""
 
+import pickle
 import signal
 import threading
 import time
@@ -21,7 +22,7 @@ from inducing.learning.candidates import (
     best_of,
     ranked_kernels,
 )
-from inducing.learning.objective import parameters_of
+from inducing.learning.objective import parameters_of, varied
 from inducing.learning.recipes import Task
 from inducing.numerics import workers
 
@@ -207,6 +208,15 @@ def test_a_parameter_of_a_sparse_basis_asks_for_one(given):
     assert model.approximation_ == "fitc" and model.choice_ is None
 
 
+def test_parameters_that_are_equal_but_other_objects_change_nothing():
+    """Text is another object after pickling, in a worker of joblib, and from a command line."""
+    X, y = _rows()
+    model = ig.SparseGPRegressor(random_state=0)
+    sent = pickle.loads(pickle.dumps(model)).set_params(fixed=[], basis="".join(["au", "to"]))
+    np.testing.assert_array_equal(sent.fit(X, y).predict(X), model.fit(X, y).predict(X))
+    assert sent.approximation_ == model.approximation_ == "exact"
+
+
 def test_files_size_and_time_bound_the_choice(tmp_path):
     X, y = _rows()
     small = ig.SparseGPRegressor(max_file_size=4_500, max_iter=5).fit(X, y)
@@ -248,6 +258,19 @@ def test_an_exact_process_has_a_file_of_its_rows_alone(tmp_path):
         ig.SparseGPRegressor(approximation="exact", max_file_size=few).fit(X, y)
 
 
+@pytest.mark.parametrize("n", [90, 1100])
+def test_no_climb_of_the_choice_takes_more_iterations_than_asked_for(n, monkeypatch):
+    run, outcomes = choice.Stage.run, []
+    monkeypatch.setattr(choice.Stage, "run", lambda stage: outcomes.append(run(stage)) or outcomes[-1])
+    X, y = _table(n)
+    ig.SparseGPRegressor(max_iter=2).fit(X, y)
+    assert max(outcome.run.iterations for outcome in outcomes) == 2
+    outcomes.clear()
+    model = ig.SparseGPRegressor(max_iter=0, kernel="rbf").fit(X, y)
+    assert all(outcome.run.evaluations == 1 for outcome in outcomes) and model.n_iter_ == 0
+    assert model.noise_ == pytest.approx(0.1 * np.var(y)) and model.kernel_.variance == pytest.approx(1.0)
+
+
 def test_an_unknown_objective_is_named():
     X, y = _rows()
     with pytest.raises(UnknownNameError, match="objective must be one of both, rmse, log_loss"):
@@ -259,6 +282,16 @@ def test_a_kernel_is_chosen_for_a_sparse_basis_too():
     model = ig.SparseGPRegressor(kernel="auto", n_inducing=30, max_iter=3).fit(X, y)
     assert model.approximation_ == "fitc"
     assert any(name in str(model.kernel_) for name in ("Matern12", "RationalQuadratic"))
+
+
+@pytest.mark.parametrize("given", [{"likelihood": "poisson"}, {"likelihood": "studentt"}, {"noise": None}])
+def test_a_kernel_is_chosen_under_any_likelihood_and_noise_by_row(given):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (90, 2))
+    y = rng.poisson(np.exp(1.0 + 1.5 * np.sin(2.0 * X[:, 0])))
+    given = {"noise": np.full(90, 2.0)} if "noise" in given else given
+    model = ig.SparseGPRegressor(kernel="auto", n_inducing=10, max_iter=3, **given).fit(X, y)
+    assert np.corrcoef(model.predict(X), y)[0, 1] > 0.7
 
 
 def test_saved_models_remember_the_choice(tmp_path):
@@ -342,15 +375,15 @@ def test_ctrl_c_ends_all_climbs_and_gives_the_best_so_far(monkeypatch, capsys):
     assert "interrupted" not in again.fit_result_.message
 
 
-def test_ctrl_c_while_a_kernel_is_found_ends_that_and_no_more(monkeypatch, capsys):
-    """Of a sparse basis the recipe comes after it, with the best kernel so far."""
+def test_ctrl_c_while_a_kernel_is_found_ends_that_and_all_that_follows(monkeypatch, capsys):
+    """Of a sparse basis the recipe comes after it, which takes the best kernel so far as it is."""
     runs = _interrupted(monkeypatch, after=3)
     settings = dict(approximation="vfe", n_inducing=10, kernel="auto", max_iter=5)
     model = ig.SparseGPRegressor(random_state=0, **settings).fit(*_table())
     assert "ending early" in capsys.readouterr().err
     late = [outcome.run for outcomes in runs[6:] for outcome in outcomes]
     assert late and all(run.evaluations <= 1 for run in late)
-    assert model.fit_result_.n_iterations > 0 and "interrupted" not in model.fit_result_.message
+    assert model.fit_result_.n_iterations == 0 and "interrupted" in model.fit_result_.message
 
 
 def test_the_chosen_kernel_is_learned_from_all_rows_up_to_a_limit(monkeypatch):
@@ -399,3 +432,25 @@ def test_neighbours_get_the_best_kernel_without_terms(monkeypatch):
     assert isinstance(kernels[0], ig.kernels.Sum)
     plain = next(kernel for kernel in kernels if not isinstance(kernel, ig.kernels.Sum))
     assert [task.kernel for task in tasks if task.approximation == "neighbours"] == [plain]
+
+
+@pytest.mark.parametrize(("n", "seed"), [(60, 1), (500, 0), (1200, 0)])
+def test_targets_that_are_nearly_all_zero_have_an_exact_process(n, seed):
+    """A third of the rows, or the 350 that kernels are learned from, may have no other target."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((n, 3)), np.zeros(n)
+    y[rng.integers(n)] = 1.0
+    model = ig.SparseGPRegressor(random_state=0).fit(X, y)
+    assert model.approximation_ == "exact"
+    assert all(trial.log_density > -1e3 for trial in model.choice_.trials[:1])
+    assert np.all(np.isfinite(model.predict(X, return_std=True)))
+
+
+def test_rows_to_learn_from_have_a_target_that_differs_where_there_is_one():
+    X, y = np.arange(12.0)[:, None], np.zeros(12)
+    problem = Task(ig.kernels.RBF(), ig.bases.Points(X[:2]), "vfe", 0.1, X, y, progress=False).problem
+    rows = np.array([3, 8, 5])
+    np.testing.assert_array_equal(varied(problem, rows), rows)
+    problem.Y[8] = 1.0
+    np.testing.assert_array_equal(varied(problem, rows), rows)
+    np.testing.assert_array_equal(varied(problem, rows[::2]), [8, 5])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 import inducing as ig
+from inducing.errors import FactorisationError
 from inducing.inference.regression import as_problem, posterior_of, problem_of
 from inducing.learning import noise as learned
 from inducing.learning.noise import JointEvidence, left_out
@@ -71,7 +74,7 @@ def test_errors_that_f_expects_leave_a_log_variance_that_settles() -> None:
     known = np.exp(rng.normal(-4.0, 1.0, 400) + X[:, 0])
     errors = np.column_stack([np.sqrt(known) * rng.standard_normal(400), known])
     P = problem_of(ig.kernels.RBF(np.ones(3)), ig.bases.Points(X[:40]), "vfe", 0.01, X, errors[:, 0])
-    prior = learned._learned_prior(P, errors, 40)
+    prior = learned._learned_prior(P, errors, Settings(max_iterations=40))
     assert prior.kernel.variance < 40.0
     g = learned._of_errors(P, errors, prior)
     assert np.mean(np.exp(g.predict(X)[0]) < known) > 0.9
@@ -115,3 +118,33 @@ def test_the_noise_is_nowhere_wider_than_its_prior() -> None:
     compiled = g.compile()
     for x in X[::7] + 0.1:
         assert_allclose(compiled(x)[1], g.predict(x[None]).variance[0], rtol=1e-9)
+
+
+def _mostly_zero(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((200, 3))
+    return X, np.where(rng.uniform(size=200) < 0.97, 0.0, rng.exponential(size=200))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_targets_that_are_mostly_zero_have_learned_noise(seed: int) -> None:
+    """Their sites leave no process at some points of the climb. Warnings are errors."""
+    X, y = _mostly_zero(seed)
+    model = ig.SparseGPRegressor(noise="learned-jointly", random_state=0, max_iter=60).fit(X, y)
+    assert np.all(np.isfinite(model.predict(X, return_std=True)))
+
+
+def test_what_was_learned_first_is_kept_where_both_together_have_no_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*arguments: Any, **options: Any) -> Any:
+        raise FactorisationError("the sites leave no proper process")
+
+    settings: Any = dict(n_inducing=6, max_iter=5, random_state=0)
+    first = ig.SparseGPRegressor(noise="learned", **settings).fit(X, Y)
+    monkeypatch.setattr(learned, "factorise_jointly", fails)
+    model = ig.SparseGPRegressor(noise="learned-jointly", **settings).fit(X, Y)
+    np.testing.assert_array_equal(model.predict(X), first.predict(X))
+    monkeypatch.setattr(learned, "_of_errors", fails)
+    with pytest.raises(FactorisationError, match="use noise=None, or a likelihood="):
+        ig.SparseGPRegressor(noise="learned", **settings).fit(X, Y)

@@ -43,6 +43,7 @@ DAMPED = 0.25  # the greatest rate of heavy sites
 HEAVY = 10.0  # the greatest weight of a row whose sites may start at once
 DEPTH = 5  # sweeps that are mixed
 STALLED = 8  # sweeps without a shorter step, after which steps are damped
+ENDLESS = 1e100  # an entry of a step from which on sites have no end
 ROUNDING = 1e-8  # steps this short stop shrinking because of rounding alone
 
 
@@ -259,6 +260,8 @@ def converge(
             continue
         best = value, current
         residual = to_numpy(current.change(step)) / rate
+        if not np.max(np.abs(residual)) < ENDLESS:
+            raise FactorisationError("the sites leave no proper process: their steps grow without end")
         distance = float(np.linalg.norm(residual))
         if safe:
             current, best, safe = _proper(current, step), None, distance > 0.1 and n < 10

@@ -5,6 +5,7 @@ from copy import copy
 from dataclasses import astuple
 from functools import partial
 from inspect import signature
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -354,6 +355,15 @@ def generator(random_state: Any) -> np.random.Generator:
         return np.random.default_rng(check_random_state(random_state).randint(2**31))
     except ValueError as error:
         raise ParameterError(f"random_state must be a seed from 0 on, not {random_state!r}") from error
+
+
+def is_default(given: Any, default: Any) -> bool:
+    """Return whether a parameter is at its default: the same text, number or list, perhaps another object,
+    as after pickling.
+    """
+    if isinstance(given, list | tuple):
+        return isinstance(default, tuple) and tuple(given) == default
+    return given is default or (isinstance(given, str | Integral) and given == default)
 
 
 def _saved_names(kind: type[Estimator]) -> list[str]:

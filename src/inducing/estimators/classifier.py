@@ -27,6 +27,7 @@ from ..model.likelihoods import Binary
 from ..model.posterior import Posterior, prior
 from ..model.problem import as_inputs
 from ..numerics.arrays import Array, placed
+from ..progress import stop_on_interrupt
 from ..sources.arrays import as_source, is_parted
 from ..sources.dask_collections import is_dask
 from ..sources.distributed import with_workers
@@ -193,6 +194,7 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
             self._held = None
         return self
 
+    @stop_on_interrupt()
     def _fit_classes(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Self:
         """Learn kernel, basis and processes from all rows (method=None); equal rows are merged."""
         rng, n_rows = generator(self.random_state), len(X)
@@ -213,6 +215,7 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         self.report_ = self.report_.named(classes).renumbered(given[rows])
         return self
 
+    @stop_on_interrupt()
     def _fit_source(self, source: Source, sample_weight: Any) -> Self:
         """Learn from a sample of a source's rows, then from all of them."""
         weighted = sample_weight is not None or self.class_weight is not None
@@ -325,6 +328,7 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         require_count("n_inducing", self._size)
         require_count("max_iter", self.max_iter, 0)
         require_count("restarts", self.restarts, 0)
+        require_in("validation_fraction", self.validation_fraction, "[0, 1)")
 
     def _saved_posterior(self) -> Posterior:
         if not hasattr(self, "posteriors_"):

@@ -1,5 +1,6 @@
 """`Outputs`: the base of a regressor of several outputs, with inputs that may have categories and gaps."""
 
+import time
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from itertools import product
@@ -238,17 +239,23 @@ class Outputs(Observing):
         return self.kinds_.inputs(X, std) if self.missing == "use" or std is not None else X, y, weights
 
     def _fit_each(self: Any, X: Any, y: Any, sample_weight: Any, x_std: Any) -> Any:
-        """Fit a model to each output, on the rows where it was measured."""
+        """Fit a model to each output, on the rows where it was measured, in its share of the time left."""
+        began, budget = time.monotonic(), self.time_budget
+        self._settled()  # raises if a parameter is none
         X, y = self._with_gaps(X, y)
         weights = checked_weights(sample_weight, X)
         std = None if x_std is None else deviations(x_std, X)
         levels, models = getattr(self.encoder_, "category_levels", {}), []
         categorical = list(levels) if self.categorical is None and levels else self.categorical
-        for target in y.T:
+        for q, target in enumerate(y.T):
             rows = ~np.isnan(target)
             model: Any = clone(self).set_params(outputs="shared", categorical=categorical)
+            if budget:
+                left = max(began + budget - time.monotonic(), 0.0)
+                model.time_budget = left / (y.shape[1] - q)
             own = None if std is None else std[rows]
             models.append(model.fit(X[rows], target[rows], weights[rows], x_std=own))
+            model.time_budget = budget
             vars(model).update({name: vars(self)[name] for name in OF_COLUMNS if name in vars(self)})
         complete = ~np.isnan(X).any(axis=1) | (self.missing != "drop")
         used = ~np.isnan(y) & (complete & (weights > 0))[:, None]

@@ -282,10 +282,6 @@ def check_parted(source: Source, sample_weight: Any, model: Any) -> None:
         message = f"{row!r} needs all rows at once; for rows in parts choose one of {', '.join(known)}"
     elif model.recipe == "pitc":
         message = "the recipe 'pitc' needs all rows at once; for rows in parts use inducing.fit with blocks="
-    elif model.full_iter is not None and (
-        not isinstance(model.full_iter, int | np.integer) or model.full_iter < 0
-    ):
-        message = f"full_iter must be a number of iterations or None, not {model.full_iter!r}"
     if message:
         raise errors.ParameterError(message)
 

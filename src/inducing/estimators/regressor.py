@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from ..errors import ParameterError, require_one_of
+from ..errors import ParameterError, require_in, require_one_of
 from ..files.models import OF_A_HEADER, fitting_size, require_fitting
 from ..inference import selection
 from ..inference.pic import PICPredictor
@@ -25,13 +25,13 @@ from ..model.kernels.base import Kernel
 from ..model.likelihoods import Likelihood
 from ..model.problem import as_inputs, as_targets
 from ..numerics.arrays import LARGEST_FLOAT, Array, as_columns, placed, to_numpy
-from ..progress import Line
+from ..progress import Line, stop_on_interrupt
 from ..sources.arrays import as_source, is_parted
 from ..sources.dask_collections import is_dask
 from ..sources.distributed import with_workers
 from ..sources.source import Source
 from . import preparation
-from .base import Rated, generator
+from .base import Rated, generator, is_default
 from .guide import check_guide, cross_fitted
 from .judging import report_of, with_left_out
 from .outputs import Outputs, in_rows, prepared_source
@@ -185,6 +185,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
     _units = ("x_mean", "x_scale", "y_mean", "y_scale")
 
     @with_callbacks
+    @stop_on_interrupt()
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, x_std: Any = None) -> Self:
         """Learn from X (n, d) and y (n,) or (n, p): p outputs, or the columns that the likelihood takes. A
         row of weight w counts w times, one of weight 0 not at all. `x_std` are the standard deviations of the
@@ -243,6 +244,10 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         for name, value in (("time_budget", self.time_budget or 0.0), ("max_iter", self.max_iter)):
             if not isinstance(value, float | int | np.number) or not value >= 0:
                 raise ParameterError(f"{name} must be a number of at least 0, not {value!r}")
+        most = 0 if self.full_iter is None else self.full_iter
+        if not isinstance(most, int | np.integer) or most < 0:
+            raise ParameterError(f"full_iter must be a number of iterations or None, not {most!r}")
+        require_in("validation_fraction", self.validation_fraction, "[0, 1)")
         require_one_of("objective", self.objective, AIMS)
         settled = copy(self)
         settled.left_open = self.n_inducing == "auto"
@@ -260,7 +265,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         number, and none of the parameters that only a sparse basis takes is given.
         """
         default = {field.name: field.default for field in fields(type(self))}
-        same = all(getattr(self, name) is default[name] for name in OF_A_SPARSE_BASIS)
+        same = all(is_default(getattr(self, name), default[name]) for name in OF_A_SPARSE_BASIS)
         one_noise = np.ndim(self.noise) == 0 and noise_way(self.noise) is None
         return same and one_noise and self.n_inducing == self.approximation == "auto"
 
@@ -324,7 +329,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         if noise_way(self.noise) is not None:
             start = result.kernel, result.basis, task.problem.row, result.noise
             P = problem_of(*start, more.X, more.y, mean=result.mean, jitter=self.jitter)
-            learned = noise_of_sample(P, result, self.max_iter)
+            learned = noise_of_sample(P, result, task)
             if self.noise == NOISE_WAYS[1]:
                 learned = jointly_over(scaled, task.stage(), learned)
         rows = moments.n if of_outputs is None else of_outputs[2]
@@ -355,8 +360,9 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
     ) -> tuple[recipes.Task, str]:
         """Return the problem to learn and its `optimize`; with a source, `data` are a sample of its rows."""
         variance = data.target_variance(likelihood)
+        deadline = np.inf if self.time_budget is None else time.monotonic() + self.time_budget
         noise, mean = preparation.start_noise(self, data, scaling, likelihood)
-        kernel = own_kernel(self, data, noise, variance, scaling)
+        kernel = own_kernel(self, data, noise, variance, scaling, deadline)
         Z, whole = preparation.start_places(self, data, scaling, kernel, rng)
         if source is not None and isinstance(self.inducing, str) and self.inducing == "kmeans":
             Z = outofcore.refined(source, Z)
@@ -383,7 +389,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
             progress=bool(self.verbose) if self.progress is None else self.progress,
             rng=rng,
             priors=given_priors(self.priors, kernel, scaling.x_scale),
-            deadline=np.inf if self.time_budget is None else time.monotonic() + self.time_budget,
+            deadline=deadline,
             **{name: getattr(self, name) for name in PASSED_ON},
         )
         recipes.recipe_for(self.recipe)  # raises if the name is not known

@@ -1,5 +1,6 @@
 """The kernel that an estimator starts from: given in the user's units, by name, or chosen from several."""
 
+import math
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -49,10 +50,15 @@ def start_kernel(
     return kinds.kernel(base, width, rank, mixed)
 
 
-def own_kernel(model: Any, data: Data, noise: Any, variance: float, scaling: Scaling) -> Kernel:
-    """Return the kernel that a regressor starts from; for "auto" that which best predicts left-out rows."""
+def own_kernel(
+    model: Any, data: Data, noise: Any, variance: float, scaling: Scaling, deadline: float = math.inf
+) -> Kernel:
+    """Return the kernel that a regressor starts from; for "auto" that which best predicts left-out rows, as
+    far as it is learned until the deadline.
+    """
     if model.kernel == "auto":
         few = Task(kernels.RBF(), Points(data.X[:1]), "fitc", noise, data.X, data.Y)
+        few = few.set(deadline=deadline, max_iterations=model.max_iter)
         return best_kernel(few, start_kernels(data, variance, model.kinds_, model.rank, model.ard))
     rough = model.approximation == "neighbours" and model.basis != "multiscale" and model.kernel is None
     rough = rough and model.kinds_.way != "variances"

@@ -52,9 +52,9 @@ def along_neighbours(start: Stage, held: np.ndarray | None, rest: np.ndarray) ->
     bare = replace(start, problem=replace(P, row=FITC, sets=None, blocks=None), optimize="hyperparameters")
     learning = bare if held is None else bare.on(rest)
     left, outcomes, order = start.max_iterations, list[Outcome](), np.random.default_rng(P.n)
-    if left >= 1 and start.prelude != "none":
+    if left >= 1 and start.prelude != "none" and not start.is_over:
         learning = _from_few_rows(learning)
-        learning = placed_basis(learning) if start.prelude == "all" else learning
+        learning = placed_basis(learning) if start.prelude == "all" and not start.is_over else learning
     n = learning.rows.n
     for size, most in zip([*(size for size in SUBSETS if 2 * size <= n), n], SUBSET_ITERATIONS):
         rows = some_rows(n, size, order)
@@ -73,16 +73,17 @@ def along_neighbours(start: Stage, held: np.ndarray | None, rest: np.ndarray) ->
         outcomes.append(stage.run())
         left -= outcomes[-1].run.iterations
         learning = learning.after(outcomes[-1])
-        if outcomes[-1].run.interrupted:
+        if outcomes[-1].run.interrupted or start.is_over:
             break
         if len(outcomes) == 1 and size < n and start.prelude == "all":
             learning = placed_basis(learning)
-    if held is not None and start.prelude == "all" and left > 0 and not outcomes[-1].run.interrupted:
+    over = outcomes[-1].run.interrupted or start.is_over
+    if held is not None and start.prelude == "all" and left > 0 and not over:
         for most in FREED_ITERATIONS:
             learning, before = _with_freed_basis(learning, P, held, min(left, most), outcomes), learning
-            if learning is before:
+            if learning is before or start.is_over:
                 break
-    if held is not None and start.max_iterations >= 1 and not (start.fixed or outcomes[-1].run.interrupted):
+    if held is not None and start.max_iterations >= 1 and not (start.fixed or over or start.is_over):
         learning = _widened(learning, P)
     last = start.at(parameters_of(learning.rows)).unmoved(outcomes[-1].following(outcomes[:-1]).run)
     if held is None:
@@ -150,6 +151,8 @@ def neighbour_gain(learned: Stage, P: Problem, held: np.ndarray) -> NeighbourGai
         mean, variance = mean.reshape(y.shape), variance + p.noise
         trivial = [Baseline.of(column) for column in known.T]
         columns = [c for c in range(y.shape[1]) if trivial[c].variance > 0]
+        if not columns:  # targets that are all alike
+            return NeighbourGain(P.row.n_neighbours, len(held), (1.0, 1.0), (0.0, 0.0))
         errors.append(float(np.mean([smse(y[:, c], mean[:, c], trivial[c]) for c in columns])))
         losses.append(float(np.mean([msll(y[:, c], mean[:, c], variance, trivial[c]) for c in columns])))
     return NeighbourGain(P.row.n_neighbours, len(held), (errors[0], errors[1]), (losses[0], losses[1]))
@@ -175,7 +178,9 @@ def _from_few_rows(start: Stage) -> Stage:
     if not trials:
         return start
     best = max(trials, key=lambda outcome: outcome.run.value)
-    learned = replace(few.after(best), max_iterations=60 - START_ITERATIONS).run().parameters
+    if not (best.run.interrupted or start.is_over):
+        best = replace(few.after(best), max_iterations=60 - START_ITERATIONS).run()
+    learned = best.parameters
     basis, noise = parameters_of(start.problem).basis, learned.noise
     if not isinstance(basis, Points):
         basis = as_multiscale(learned.kernel, as_points(basis))
@@ -246,10 +251,13 @@ def learn_along_neighbours(start: Stage, signs: Array) -> ClassesAlongNeighbours
         ends = [trial.run() for trial in trials]
         best = int(np.argmax([_score(end) for end in ends]))
         outcome = ends[best]
-        if len(ends) > 1 and most > FIRST_SEARCH:
+        over = outcome.run.interrupted or start.is_over
+        if len(ends) > 1 and most > FIRST_SEARCH and not over:
             outcome = replace(trials[best].after(outcome), max_iterations=most).run().following([outcome])
         outcomes.append(outcome)
         learning = learning.after(outcome)
+        if outcome.run.interrupted or start.is_over:
+            break
         if turn == 0 and start.prelude == "all":
             learning = placed_basis(learning)
     final = with_neighbours(replace(learning.rows, row=P.row))

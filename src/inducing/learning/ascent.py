@@ -49,7 +49,7 @@ class Rules:
     least_gain is in nats per row: it ends when the last `window` iterations together gained less. With a
     score (of held-out rows, say) it ends when that has not risen for `patience` iterations, and the point of
     the best score is kept, not of the best value. It ends after the iteration in which time.monotonic()
-    passes the deadline.
+    passes the deadline; one that begins later evaluates its start alone.
     """
 
     max_iterations: int = 200
@@ -99,7 +99,7 @@ def climb_from(
             continue  # a random start
         if best is None or (run.score, run.value) > (best.score, best.value):
             best = run
-        if run.interrupted:
+        if run.interrupted or time.monotonic() > rules.deadline:
             break
     assert best is not None
     if not np.isfinite(best.value):
@@ -124,11 +124,12 @@ class _Climb:
         self.last: tuple[np.ndarray, float, np.ndarray] | None = None  # x, -scale · value and its gradient
 
     def climb(self) -> Ascent:
-        run, units = self.run, self.objective.units
-        if len(self.start) == 0 or self.rules.max_iterations < 1:
+        run, units, late = self.run, self.objective.units, time.monotonic() > self.rules.deadline
+        if len(self.start) == 0 or self.rules.max_iterations < 1 or late:
             self._evaluate(self.start / units)
             run.score, run.converged = self.kept.score, len(self.start) == 0
             run.message = "nothing to optimise" if run.converged else "no iterations allowed"
+            run.message = OUT_OF_TIME if late and not run.converged else run.message
             return run
         try:
             self._minimise(units)

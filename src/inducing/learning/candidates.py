@@ -4,7 +4,6 @@ Rows judge, and not the evidence: under a model that is wrong, as Gaussian noise
 on rising while predictions get worse [Rasmussen and Williams 2006, §5.4.2].
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,10 +18,11 @@ from ..model.kernels.changed import Levels, Warped
 from ..model.kernels.composite import Sum
 from ..model.kernels.dot import Linear
 from ..model.kernels.stationary import Matern52, RationalQuadratic, Stationary
+from ..model.likelihoods import Likelihood
 from ..numerics.arrays import is_numpy, to_numpy
 from ..numerics.workers import side_by_side
 from ..progress import reports_elsewhere
-from .objective import parameters_of
+from .objective import parameters_of, varied
 from .packing import Parameters
 from .settings import Alike, LogNormal
 from .stages import Outcome, Stage
@@ -39,6 +39,7 @@ SHORTER_START = 0.2  # times the lengthscales given: a second start, for functio
 PRIOR_SIGMA = 1.5  # of a lengthscale's logarithm: a factor of 20 either way is two of them
 LAST_SIGMA_ABOVE = 4.0  # the same in the last climb of few rows, above the median: ℓ = ∞ has no effect
 TERM_SHARE = 0.1  # of the noise: the variance that a linear term starts with, and that curves must keep
+NOISE_SHARE = 0.1  # of the first kernel's variance: what counts as noise under a likelihood
 MOST_CURVES = 30  # inputs that may have a curve each
 LEVEL_COUNTS = range(3, 13)  # values of a column that may be levels
 LEVELS_GAIN = 0.05  # nats that levels must gain
@@ -117,17 +118,20 @@ def different(learned: Sequence[Learned]) -> list[Learned]:
 
 class Comparison:
     """Exact GPs learned from some rows of a stage and judged by others, given all but the one judged. Of few
-    rows each third is judged in turn, with parameters learned from the other two.
+    rows each third is judged in turn, with parameters learned from the other two; where these have targets
+    that are all alike, and of very few, all are learned from, and judge.
     """
 
     def __init__(self, start: Stage, learned: int, judged: int, iterations: int) -> None:
         n = start.rows.n
         order = np.random.default_rng(n + 1).permutation(n)
+        first = varied(start.rows, order[:learned])[0]
+        order[[0, np.flatnonzero(order == first)[0]]] = first, order[0]
         self.rows = np.sort(order[:judged])
         self.judging = start.exact_on(self.rows)
         groups = [order[learned:judged]] if n >= IN_THIRDS else [order[k::THIRDS] for k in range(THIRDS)]
         rest = [order[:learned]] if len(groups) == 1 else [np.setdiff1d(order, group) for group in groups]
-        if n < LEAST_ROWS:
+        if n < LEAST_ROWS or (len(groups) > 1 and any(varied(start.rows, own)[0] != own[0] for own in rest)):
             groups, rest = [order], [order]
         self.fresh = [np.isin(self.rows, group) for group in groups]
         # the rows that judge come last, for `exact_left_out_of`
@@ -135,6 +139,7 @@ class Comparison:
             (start.exact_on(np.concatenate([self.rows[~own], self.rows[own]])), int(np.count_nonzero(own)))
             for own in self.fresh
         ]
+        iterations = min(iterations, start.max_iterations)
         start = replace(start, trace=None, checkpoint=None, restarts=0, max_iterations=iterations)
         start = replace(start, window=CANDIDATE_WINDOW, least_gain=0.1 * CANDIDATE_WINDOW * LEAST_GAIN)
         self.learning = [start.exact_on(np.sort(rows)) for rows in rest]
@@ -261,7 +266,7 @@ class Ranking:
         or out of time.
         """
         stopped = any(each.outcome.run.interrupted for each in self.learned)
-        if self.learned and (stopped or time.monotonic() > self.compared.judging.deadline):
+        if self.learned and (stopped or self.compared.judging.is_over):
             return
         asked = [([c.base._replace(kernel=start) for start in c.starts], c.priors) for c in candidates]
         ends = self.compared.climbed(asked, partial(self._hopeless, candidates))
@@ -373,13 +378,16 @@ def _of_warps(first: Stationary, given: Parameters, X: np.ndarray) -> list[Candi
 
 def _learn_terms(ranking: Ranking, first: Stationary, given: Parameters, d: int) -> None:
     """The best of all with a linear term or a curve of each input. Curves begin with all of the variance,
-    since from little they do not find that a function is a sum, and with little. Terms that end with next to
-    none of it are given up. Levels get none: their hats are a function of each column already.
+    since from little they do not find that a function is a sum, and with little, a share of the noise (a
+    likelihood counts as noise of a tenth of the variance). Terms that end with less than that are given up.
+    Levels get none: their hats are a function of each column already.
     """
-    best, share = ranking.in_order()[0], TERM_SHARE * given.noise
+    best, noise = ranking.in_order()[0], getattr(given.noise, "values", given.noise)
     if isinstance(best.outcome.parameters.kernel, Levels):
         return
-    end = best.outcome.parameters
+    if isinstance(noise, Likelihood):
+        noise = NOISE_SHARE * first.variance
+    end, share = best.outcome.parameters, TERM_SHARE * float(np.mean(noise))
     terms: dict[str, list[Kernel]] = {"linear": [Linear(variance=share)]}
     if d <= MOST_CURVES:
         scales = np.broadcast_to(first.lengthscale, d) / np.sqrt(d)

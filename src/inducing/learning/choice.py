@@ -40,9 +40,10 @@ from .candidates import (
     ranked_kernels,
 )
 from .noise import NoiseFit, noise_of_left_out
-from .objective import HeldOut, parameters_of, plainly, targets
+from .objective import HeldOut, parameters_of, plainly, targets, varied
 from .packing import Parameters
 from .recipes import Task, first_as_good, split, train
+from .settings import Settings
 from .stages import Fit, Outcome, Stage
 from .starts import LEAST_GAIN, times
 
@@ -56,6 +57,9 @@ RACED = 750  # rows that finalists are learned from
 JUDGED = 2_500  # rows that are left out in turn at most
 MOST_JUDGED_NOISE = 10_000  # rows that learned noise is judged by, and learned from
 WIDER, MOST_WIDER = 2.0, 6  # the factor of a guard against large errors, and how often it is tried
+
+NoiseTried = tuple[Posterior | None, Sequence[Trial]]  # the process of the log variance, if it is taken
+NO_NOISE: NoiseTried = None, ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +103,6 @@ def choose(
     start = task.stage()
     n, m, (d, p) = start.rows.n, len(task.basis), (start.rows.X.shape[1], start.rows.p)
     learned = ranked_kernels(start, kernels, aim, levels=n <= EXACT_UP_TO)
-    deadline = -math.inf if aim == "rmse" or start.rows.p > 1 else task.deadline  # of learned noise
     for_noise = most_bytes - bytes_of(m, d, 1)  # what the file may have without the process of its noise
     if n <= EXACT_UP_TO and (size := bytes_of(n, d, p, exact=True)) < most_bytes:
         found = exact_trials(start, learned, aim)
@@ -108,46 +111,46 @@ def choose(
             best = best_of(trials, aim)
             end = found[best][1].parameters
             left = None
-            if time.monotonic() < task.deadline:
+            if start.max_iterations > 0 and not start.is_over:
                 end, left = guarded(Comparison(start, LEARNED, JUDGED, 0), end)
             whole = at_own_basis(start.exact_on(np.arange(n)), end)
             fit = whole.fit(whole.unmoved(found[best][1].run))
             some = start.exact_on(some_rows(n, JUDGED, n + 1)).at(end._replace(basis=as_points(task.basis)))
-            of_noise = deadline if size < for_noise else -math.inf
-            noise, more = learned_noise(some.rows, trials[best], of_noise, left)
+            fits_in = size < for_noise
+            noise, more = learned_noise(some.rows, trials[best], start, aim, left) if fits_in else NO_NOISE
             rest = (each.trial for each in learned[len(trials) :])
             return Choice(fit, "exact", (*trials, *more, *rest), noise)
     trials, fits, tasks = _sparse(task, learned, neighbours, most_bytes)
     best = best_of(trials, aim)
     P = _learned_on(tasks[best], fits[best], np.arange(n)).rows
     size = bytes_of(m, 2 * d, p, n if trials[best].name == "neighbours" else 0)  # widths, at most
-    noise, more = learned_noise(P, trials[best], deadline if size < for_noise else -math.inf)
+    noise, more = learned_noise(P, trials[best], start, aim) if size < for_noise else NO_NOISE
     return Choice(fits[best], trials[best].name, (*trials, *more), noise)
 
 
 def learned_noise(
-    P: Problem, trial: Trial, deadline: float, left: LeftOut | None = None
-) -> tuple[Posterior | None, list[Trial]]:
+    P: Problem, trial: Trial, start: Settings, aim: str, left: LeftOut | None = None
+) -> NoiseTried:
     """The process of the log variance of a problem's noise, where rows that the others predict are better for
     it by more than a standard error; and its trial, if there was one. `left` are these rows, if known.
     """
-    averaged = (
-        P.kernel.uncertain
-    )  # rows have noise of their own, the scatter about an average, which g learns
+    averaged = P.kernel.uncertain  # rows have noise of their own, the scatter about an average: g learns it
     given = P.noise_model is not None and not averaged
-    if time.monotonic() > deadline or given or code_columns(P.kernel):  # columns that are no places
-        return None, []
+    unasked = aim == "rmse" or P.p > 1 or start.max_iterations < 1 or start.is_over
+    if unasked or given or code_columns(P.kernel):  # columns that are no places
+        return NO_NOISE
     began = time.perf_counter()
     left = left_out_of(P) if left is None else left
     some = some_rows(P.n, MOST_JUDGED_NOISE, P.n + 1)
     few = replace(plainly(subset(P, some), VFE), basis=as_points(P.basis))
     left = LeftOut(left.mean[some], left.variance[some], left.log_density[some], left.error[some])
     try:
-        found = noise_of_left_out(few, left, FINAL_ITERATIONS)
+        most = min(FINAL_ITERATIONS, start.max_iterations)
+        found = noise_of_left_out(few, left, replace(start, max_iterations=most))
     except FactorisationError:  # sites that leave no proper process: one number then
         found = None
     if found is None:
-        return None, []
+        return NO_NOISE
     g, densities = found
     gain = float(np.mean(densities - left.log_density))
     seconds = time.perf_counter() - began
@@ -172,7 +175,7 @@ def _sparse(
     trials: list[Trial] = []
     fits: list[Fit] = []
     for name, each in tasks.items():
-        if fits and (time.monotonic() > task.deadline or fits[-1].message == INTERRUPTED):
+        if fits and (task.is_over or fits[-1].message == INTERRUPTED):
             break
         began = time.perf_counter()
         fits.append(train("auto", each))
@@ -213,8 +216,10 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
     as an exact GP is learned from.
     """
     n = start.rows.n
-    whole = replace(start.exact_on(some_rows(n, LEARNED, n + 1)), trace=None, checkpoint=None, restarts=0)
-    whole = replace(whole, max_iterations=FINAL_ITERATIONS, least_gain=LEAST_GAIN)
+    rows = varied(start.rows, some_rows(n, LEARNED, n + 1))
+    whole = replace(start.exact_on(np.sort(rows)), trace=None, checkpoint=None, restarts=0)
+    most = min(FINAL_ITERATIONS, start.max_iterations)
+    whole = replace(whole, max_iterations=most, least_gain=LEAST_GAIN)
     if n < IN_THIRDS:
         enough = n >= ROWS_OF_AN_INPUT * start.rows.X.shape[1]
         for each in learned:
@@ -226,11 +231,11 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
             return [(replace(each.trial, name=f"exact, {each.name}"), outcome)]
         return []
     race, racing = Comparison(start, min(RACED, n // 2), JUDGED, FINALIST_ITERATIONS), different(learned)
-    racing = racing[: FINALISTS if time.monotonic() < start.deadline else 1]
+    racing = racing[: 1 if start.is_over else FINALISTS]
     ends = race.climbed([([each.outcome.parameters], each.priors) for each in racing])
     trials, priors = list[tuple[Trial, Outcome]](), []
     for each, outcomes in zip(racing, ends):
-        if trials and (time.monotonic() > start.deadline or trials[-1][1].run.interrupted):
+        if trials and (start.is_over or trials[-1][1].run.interrupted):
             break
         began = time.perf_counter()
         for outcome in outcomes:
@@ -238,7 +243,7 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
             seconds = outcome.run.seconds + time.perf_counter() - began
             trials.append((replace(trial, seconds=seconds), outcome))
             priors.append(each.priors)
-    if trials and time.monotonic() < start.deadline and not trials[-1][1].run.interrupted:
+    if trials and not (start.is_over or trials[-1][1].run.interrupted):
         best, began = best_of([trial for trial, _ in trials], aim), time.perf_counter()
         trial, outcome = trials[best]
         with suppress(FactorisationError):  # too little noise for more rows

@@ -7,6 +7,7 @@ errors allow. *Jointly*: the variational evidence of both, from there on.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from ..engine.compiled_passes import expects
 from ..engine.parts import Parted
 from ..engine.several import JointFactors, factorise_jointly, joint_gradient
 from ..engine.sweeps import SiteMemory
-from ..errors import ParameterError
+from ..errors import FactorisationError, ParameterError
 from ..inference.left_out import LeftOut, left_out_errors, left_out_of
 from ..inference.neighbours import with_neighbours
 from ..inference.pic import Predictor
@@ -40,6 +41,7 @@ from ..sources.source import Source
 from .objective import SITE_TOLERANCE, HeldOut, moved, targets, tempered
 from .packing import Parameters
 from .recipes import Task, split, train
+from .settings import Settings
 from .stages import Fit, Stage
 from .starts import LEAST_GAIN
 
@@ -76,7 +78,8 @@ def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> Noi
     """Fit `task`, whose noise is the one number or the StudentT to start from, by the recipe and in this way.
 
     The joint way is for the log density: of f and g by their common evidence, and of g on what is left by an
-    f of FITC, which has error bars of its own, the one with the better held-out rows is kept.
+    f of FITC, which has error bars of its own, the one with the better held-out rows is kept. Raise if what f
+    leaves has no process.
     """
     near = task.approximation == "neighbours"
     if near and (way != NOISE_WAYS[0] or task.problem.likelihood is not None):
@@ -86,14 +89,25 @@ def learn_noise(way: str, recipe: str, task: Task, optimize: str = "all") -> Noi
     plain = task if near else replace(task, approximation="vfe", power=None)
     if not near:
         expects(replace(plain.problem, likelihood=LogVariance()))  # of g, which is learned last
-    first = mean_first(plain.stage(), train(recipe, plain, optimize))
+    fit = train(recipe, plain, optimize)
+    try:
+        first = mean_first(plain.stage(), fit)
+    except FactorisationError as error:
+        advice = "use noise=None, or a likelihood= that expects such targets"
+        raise FactorisationError(
+            f"noise={way!r} found no process of the noise ({error}): {advice}"
+        ) from error
     if way == NOISE_WAYS[0]:
         return first
     both = jointly(plain.stage(), first)
     if not np.isfinite(first.score):
         return both
-    other = replace(plain, approximation="fitc")
-    return max(both, mean_first(other.stage(), train(recipe, other, optimize)), key=lambda fit: fit.score)
+    if plain.is_over:
+        return both if both.score > first.score else first
+    other, known = replace(plain, approximation="fitc"), [both]
+    with suppress(FactorisationError):
+        known.append(mean_first(other.stage(), train(recipe, other, optimize)))
+    return max(known, key=lambda fit: fit.score)
 
 
 # Mean first
@@ -107,23 +121,23 @@ def mean_first(start: Stage, fit: Fit) -> NoiseFit:
     P = with_neighbours(P) if P.row.keeps == "neighbours" else P
     held, rest = split(start)
     learning = P if held is None else replace(start, problem=P).on(rest).rows
-    prior = _learned_prior(learning, left_out(learning, model_of(learning)), start.max_iterations)
+    prior = _learned_prior(learning, left_out(learning, model_of(learning)), start)
     temperature, score = 0.0, -np.inf
-    if held is not None:
-        temperature, score = _warmest(learning, prior, HeldOut(P.X[held], targets(P)[held]))
+    if held is not None and not start.is_over:
+        temperature, score = _warmest(learning, prior, HeldOut(P.X[held], targets(P)[held]), start)
     observations, _, before = _processes(P, prior, temperature)
     fit = replace(fit, posterior=observations.posteriors[0])
     return NoiseFit(fit, observations, temperature, P.row.name, score, before)
 
 
-def noise_of_sample(P: Problem, fit: Fit, iterations: int) -> NoiseFit:
+def noise_of_sample(P: Problem, fit: Fit, start: Settings) -> NoiseFit:
     """g from what the posterior of all rows of a source leaves of some of them, each without itself."""
     errors = left_out(P, fit.posterior)
-    g = _of_errors(P, errors, _learned_prior(P, errors, iterations))
+    g = _of_errors(P, errors, _learned_prior(P, errors, start))
     return NoiseFit(fit, Observations(LearnedNoise(), (fit.posterior, g)), 0.0, P.row.name)
 
 
-def noise_of_left_out(P: Problem, left: LeftOut, iterations: int) -> tuple[Posterior, np.ndarray] | None:
+def noise_of_left_out(P: Problem, left: LeftOut, start: Settings) -> tuple[Posterior, np.ndarray] | None:
     """g from predictions of each row of a problem by the others, on the problem's basis; and the log density
     that all other rows then give each. None where squared errors do not depend on the inputs.
     """
@@ -131,7 +145,7 @@ def noise_of_left_out(P: Problem, left: LeftOut, iterations: int) -> tuple[Poste
     errors = np.stack([left.error.ravel(), np.maximum(known, 0.0)], axis=1)
     if not _varies(to_numpy(P.X), left):
         return None
-    prior = _learned_prior(P, errors, iterations)
+    prior = _learned_prior(P, errors, start)
     g = _of_errors(P, errors, prior)
     return g, left_out_of(_log_variance(P, errors, prior), g).log_density
 
@@ -149,11 +163,16 @@ def _varies(X: np.ndarray, left: LeftOut) -> bool:
     return len(F) * explained > chdtri(F.shape[1] - 1, VARYING)
 
 
-def _warmest(P: Problem, prior: NoisePrior, judge: HeldOut) -> tuple[float, float]:
+def _warmest(P: Problem, prior: NoisePrior, judge: HeldOut, start: Settings) -> tuple[float, float]:
     """The last temperature that errors allow, going up from 0, and the log density there."""
     best, last = 0.0, _scores(P, prior, 0.0, judge)
     for temperature in TEMPERATURES if P.likelihood is None else ():
-        scores = _scores(P, prior, temperature, judge)
+        if start.is_over:
+            break
+        try:
+            scores = _scores(P, prior, temperature, judge)
+        except FactorisationError:  # sites that leave no process
+            break
         if scores[0] > last[0] or scores[1] > last[1] or scores[2] < last[2]:
             break
         best, last = temperature, scores
@@ -214,8 +233,8 @@ def _log_variance(P: Problem, errors: Array, prior: NoisePrior) -> Problem:
     return problem_of(kernel, as_points(P.basis), VFE, likelihood, P.X, errors, **options)
 
 
-def _learned_prior(P: Problem, errors: Array, iterations: int) -> NoisePrior:
-    """The prior of g, learned by the evidence of at most PRIOR_ROWS rows."""
+def _learned_prior(P: Problem, errors: Array, settings: Settings) -> NoisePrior:
+    """The prior of g, learned by the evidence of at most PRIOR_ROWS rows, in the iterations and time left."""
     few = some_rows(P.n, PRIOR_ROWS, P.n)
     weights = np.ones(P.n) if P.weights is None else to_numpy(P.weights)
     spread = Columns.of(to_numpy(P.X)).center_and_scale()[1]  # (d,)
@@ -227,7 +246,8 @@ def _learned_prior(P: Problem, errors: Array, iterations: int) -> NoisePrior:
     stage = Stage(
         _log_variance(P, errors, start),
         optimize="hyperparameters",
-        max_iterations=min(PRIOR_ITERATIONS, iterations),
+        max_iterations=min(PRIOR_ITERATIONS, settings.max_iterations),
+        deadline=settings.deadline,
         least_gain=LEAST_GAIN,
         progress=False,
     )
@@ -254,10 +274,8 @@ class JointEvidence:
         self.posterior: Observations | None = None  # of the problem seen last
 
     def __call__(self, P: Problem | Parted) -> tuple[float, dict[str, Any]]:
-        problems = self.problems(P)
-        self.posterior = None
+        self.posterior, (problems, F) = None, self._factors(P)
         with blas_for(len(P.basis)):
-            F = factorise_jointly(problems, escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
             of_f, of_g = joint_gradient(problems, F)
         self.posterior = self.observations(problems, F)
         last = len(P.kernel.parts) - 1  # type: ignore[attr-defined]
@@ -267,6 +285,16 @@ class JointEvidence:
         gradient |= {k: v + of_g[k] for k, v in of_f.items() if k.startswith("basis.")}
         gradient["mean.value"] = np.array([float(g["mean.value"]) for g in (of_f, of_g)])
         return F.value, gradient | {f"likelihood.{k}": float(v) for k, v in F.likelihood.items()}
+
+    def model(self, P: Problem | Parted) -> Observations:
+        """Both processes at the parameters of a problem."""
+        return self.observations(*self._factors(P))
+
+    def _factors(self, P: Problem | Parted) -> tuple[list[Problem], JointFactors]:
+        problems = self.problems(P)
+        with blas_for(len(P.basis)):
+            F = factorise_jointly(problems, escalate=False, memory=self.memory, tolerance=SITE_TOLERANCE)
+        return problems, F
 
     @staticmethod
     def problems(P: Problem | Parted) -> list[Problem]:
@@ -286,7 +314,9 @@ class JointEvidence:
 
 
 def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
-    """f and g by their common evidence, from the mean learned first, until held-out rows say stop."""
+    """f and g by their common evidence, from the mean learned first, until held-out rows say stop; what was
+    learned first where sites of both leave no process, or do not settle.
+    """
     f, g = learned.observations.posteriors
     P = start.rows
     if not isinstance(f.mean_function, Zero | Constant):
@@ -307,10 +337,15 @@ def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
         least_gain=LEAST_GAIN,
         held_out=None if held is None else HeldOut(P.X[held], targets(P)[held]),
     )
-    outcome = replace(stage if held is None else stage.on(rest), evidence=JointEvidence()).run()
-    problems = JointEvidence.problems(replace(moved(both, outcome.parameters), jitter=outcome.jitter))
-    with blas_for(len(both.basis)):
-        F = factorise_jointly(problems)
+    try:
+        outcome = replace(stage if held is None else stage.on(rest), evidence=JointEvidence()).run()
+        problems = JointEvidence.problems(replace(moved(both, outcome.parameters), jitter=outcome.jitter))
+        with blas_for(len(both.basis)):
+            F = factorise_jointly(problems, escalate=False, sweeps=NOISE_SWEEPS)
+    except FactorisationError:
+        return learned
+    if not F.converged:
+        return learned
     observations = JointEvidence.observations(problems, F)
     first = observations.posteriors[0]
     fit = replace(outcome.following([]).fit(first), kernel=first.kernel, mean=first.mean_function)
@@ -322,6 +357,8 @@ def jointly(start: Stage, learned: NoiseFit) -> NoiseFit:
 def jointly_over(source: Source, start: Stage, learned: NoiseFit) -> NoiseFit:
     """f and g by their common evidence on the rows of `start`, then both from all rows of a source."""
     few = jointly(start, learned)
+    if few is learned:
+        return learned
     likelihood = few.observations.likelihood
     both = []
     for post in few.observations.posteriors:

@@ -31,6 +31,7 @@ from .packing import Packing, Parameters, Summary
 from .settings import Alike, Settings
 
 SITE_TOLERANCE = 1e-4  # of a likelihood's sites during a climb: the evidence is off by its square
+ROUNDING = 1e-28  # of the mean's square: what rounding may leave of a variance that is none
 NEAR_TOLERANCE, NEAR_SWEEPS = 0.003, 40  # of sites along neighbours, which are held for a climb
 AnyProblem = TypeVar("AnyProblem", bound=Problem | Parted)
 EvidenceFunction = Callable[[Problem | Parted], tuple[float, dict[str, Any]]]  # with its gradient
@@ -82,7 +83,9 @@ class Objective:
     def posterior(self, x: np.ndarray) -> Posterior | Predictor | Observations:
         """The posterior at x; known where the evidence was just evaluated there and kept it."""
         known = getattr(self.evidence, "posterior", None)
-        return known if known is not None and np.array_equal(self.last, x) else model_of(self.problem(x))
+        if known is not None and np.array_equal(self.last, x):
+            return known
+        return getattr(self.evidence, "model", model_of)(self.problem(x))
 
     def log_prior(self, x: np.ndarray) -> float:
         raw = self.packing.values(x)
@@ -271,6 +274,15 @@ def targets(P: Problem) -> Array:
     return P.Y if P.likelihood is not None else P.Y + as_columns(P.mean(P.X))
 
 
+def varied(P: Problem, rows: np.ndarray) -> np.ndarray:
+    """The rows, the first one replaced by another of P where their targets are all alike and others differ:
+    of targets that are nearly all zero, say, nothing else can be learned.
+    """
+    Y = to_numpy(targets(P))
+    differ = np.flatnonzero(np.any(Y != Y[rows[0]], axis=1))
+    return rows if len(differ) == 0 or np.isin(differ, rows).any() else np.concatenate([differ[:1], rows[1:]])
+
+
 def _summary(P: Problem | Parted, y: Array | None) -> tuple[Summary, list[float]]:
     """The moments of the rows, by one pass over a source; and sums by which other rows are recognised."""
     if isinstance(P, Parted):
@@ -283,8 +295,9 @@ def _summary(P: Problem | Parted, y: Array | None) -> tuple[Summary, list[float]
     variance = float(np.mean(Y.variance[observed]))
     if P.likelihood is not None and not P.likelihood.located:
         variance = 1.0
-    if not variance > 0:
-        variance = float(np.mean(Y.mean[observed] ** 2)) or 1.0
+    squares = float(np.mean(Y.mean[observed] ** 2))
+    if not variance > ROUNDING * squares:  # targets that are all alike
+        variance = squares or 1.0
     sums = [float(columns.n * np.sum(columns.mean)) for columns in (X, Y)]
     sums += [] if weights is None else [float(namespace(weights).sum(weights))]
     widest = 1e4 if P.likelihood is None else P.likelihood.widest

@@ -228,7 +228,7 @@ def train(
         return as_problem(kernel, basis, row, noise, X, y, mean=mean, jitter=task.jitter)
 
     near = row.keeps == "neighbours"
-    if len(sample.X) > START and task.max_iterations and not resumed:
+    if len(sample.X) > START and task.max_iterations and not (resumed or task.is_over):
         most = min(NEAR_ITERATIONS if near else ITERATIONS, task.max_iterations)
         go_on(sample.X, sample.y, most, **({"held_out": None} if near else {}))
     if near:
@@ -237,7 +237,7 @@ def train(
             end = replace(outcomes[-1].following(outcomes[:-1]), gain=outcome.gain)
             result = replace(settings, problem=problem(blocks, None)).fit(end)
             return replace(result, n_evaluations=0, seconds=0.0)
-    everything = iterations != 0 and task.max_iterations > 0
+    everything = iterations != 0 and task.max_iterations > 0 and not task.is_over
     if everything:
         learning = source if held_out is None else source.changed(Kept(key, seed, inside=False))
         most = FULL if iterations is None else iterations

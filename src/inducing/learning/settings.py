@@ -1,6 +1,7 @@
 """Settings of learning that a user chooses, and the steps that a user sees: priors, climbs, traces."""
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from ..files.atomic import as_path
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.means import Mean
+from ..progress import stop_asked
 from .ascent import Progress
 
 Trace = Callable[["Iterate"], None]
@@ -105,6 +107,11 @@ class Settings:
         require_priors(self.priors)
         if self.checkpoint is not None:
             as_path(self.checkpoint, "checkpoint")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether learning is to end with its best so far: time is up, or Ctrl-C was pressed."""
+        return stop_asked() or time.monotonic() > self.deadline
 
     def quietly(self) -> Self:
         """The settings without progress, trace and checkpoint."""

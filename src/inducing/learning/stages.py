@@ -28,7 +28,7 @@ from ..model.table import Approximation
 from ..numerics.arrays import to_numpy
 from ..numerics.linalg import cholesky_escalating
 from ..progress import Line
-from .ascent import Ascent, Progress, Rules, climb_from
+from .ascent import INTERRUPTED, Ascent, Progress, Rules, climb_from
 from .objective import EvidenceFunction, HeldOut, HeldOutScore, Objective, PseudoTargets, moved, plainly
 from .packing import Parameters
 from .settings import Iterate, Settings
@@ -192,7 +192,7 @@ class Stage(Settings):
             left, most = left - run.iterations, 2 * most
             renewed = found_anew(stage.after(outcomes[-1]).problem)
             settled = run.converged and _same_sets(before, renewed)
-            if settled or run.interrupted or run.iterations == 0 or left <= 0:
+            if settled or run.interrupted or run.iterations == 0 or left <= 0 or self.is_over:
                 return outcomes[-1].following(outcomes[:-1])
             stage = replace(stage, problem=renewed, restarts=0)
 
@@ -212,7 +212,7 @@ class Stage(Settings):
         best = stage.unmoved(Ascent(np.zeros(0), message="no round gained"))
         score, outcomes = mean_density(evidence.settle(stage.rows)), list[Outcome]()
         for _ in range(SITE_ROUNDS):
-            if left <= 0:
+            if left <= 0 or (outcomes and self.is_over):
                 break
             trial = replace(stage, max_iterations=min(left, FIRST_SEARCH))._climb()
             outcomes.append(trial)
@@ -227,6 +227,8 @@ class Stage(Settings):
             if trial.run.interrupted:
                 break
         run = replace(best.run, value=np.nan)
+        if outcomes and outcomes[-1].run.interrupted:
+            run = replace(run, interrupted=True, converged=False, message=INTERRUPTED)
         return replace(best, run=run, score=score).following([o for o in outcomes if o is not best])
 
     @property
