@@ -181,14 +181,11 @@ def with_left_out(model: Any, report: Any, weights: np.ndarray) -> Any:
     if not isinstance(report, Diagnosis):
         density = f"a log density of {np.mean(left.log_density):.4g} on average"
         return f"- Left out in turn, rows have {density} given the others.\n{report}"
-    rows, told = (
-        np.flatnonzero(weights > 0),
-        dict(explained=tuple(left.explained.tolist()), inside=left.inside),
-    )
-    if left.mean.ndim == 1:
-        told["surprises"] = most_surprising(left, weights)
-        told["outliers"] = tuple(rows[outliers_of(left)[:MOST_OUTLIERS]].tolist())
-    return replace(report, **told)
+    report = replace(report, explained=tuple(left.explained.tolist()), inside=left.inside)
+    if left.mean.ndim > 1:
+        return report
+    outliers = np.flatnonzero(weights > 0)[outliers_of(left)[:MOST_OUTLIERS]]
+    return replace(report, surprises=most_surprising(left, weights), outliers=tuple(outliers.tolist()))
 
 
 def most_surprising(left: LeftOut, weights: np.ndarray) -> Surprises:

@@ -69,11 +69,8 @@ def require_complete(some: bool, gaps: np.ndarray, names: Any) -> None:
     """Raise unless some rows have no gaps; `gaps` (d,) are how many each column has, and `names` theirs."""
     if not some:
         most = int(np.argmax(gaps))
-        name = most if names is None else names[most]
-        text = (
-            f"every row has a gap; use missing='use', or leave out column {name}, which has {gaps[most]:.0f}"
-        )
-        raise EmptyDataError(text)
+        column = f"column {most if names is None else names[most]}, which has {gaps[most]:.0f}"
+        raise EmptyDataError(f"every row has a gap; use missing='use', or leave out {column}")
 
 
 def prepared_source(model: Any, source: Source) -> tuple[Source, Any]:
@@ -277,9 +274,8 @@ class Outputs(Observing):
         self.choice_ = [getattr(m, "choice_", None) for m in models]
         self.noise_posterior_ = [m.noise_posterior_ for m in models]
         self.x_mean_, self.x_scale_ = [m.x_mean_ for m in models], [m.x_scale_ for m in models]
-        self.n_rows_, self.n_gaps_ = (
-            max(getattr(m, name, 0) for m in models) for name in ("n_rows_", "n_gaps_")
-        )
+        for name in ("n_rows_", "n_gaps_"):
+            setattr(self, name, max(getattr(m, name, 0) for m in models))
         noise = [None if m.noise_ is None else float(m.noise_) for m in models]
         self.noise_ = noise if any(v is None for v in noise) else np.array(noise)
         self.y_mean_ = np.array([m.y_mean_ for m in models])

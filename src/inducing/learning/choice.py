@@ -43,7 +43,7 @@ from .noise import NoiseFit, noise_of_left_out
 from .objective import HeldOut, parameters_of, plainly, targets, varied
 from .packing import Parameters
 from .recipes import Task, first_as_good, split, train
-from .settings import Settings
+from .settings import ROWS_OF_AN_INPUT, Settings
 from .stages import Fit, Outcome, Stage
 from .starts import LEAST_GAIN, times
 
@@ -51,7 +51,6 @@ AIMS = ("both", "rmse", "log_loss")
 FINALISTS = 3  # kernels that are learned from more rows; the more rows, the rougher a kernel they prefer
 FINALIST_ITERATIONS, FINAL_ITERATIONS = 10, 40  # of each finalist, and of the best of them after that
 EXACT_UP_TO = 10_000  # rows of an exact GP: its memory and time grow as their square and cube
-ROWS_OF_AN_INPUT = 10  # from which on inputs may be left out at will: of fewer rows chance does it
 LEARNED = 1_500  # rows that an exact GP's parameters are learned from at most
 RACED = 750  # rows that finalists are learned from
 JUDGED = 2_500  # rows that are left out in turn at most
@@ -59,7 +58,7 @@ MOST_JUDGED_NOISE = 10_000  # rows that learned noise is judged by, and learned 
 WIDER, MOST_WIDER = 2.0, 6  # the factor of a guard against large errors, and how often it is tried
 
 NoiseTried = tuple[Posterior | None, Sequence[Trial]]  # the process of the log variance, if it is taken
-NO_NOISE: NoiseTried = None, ()
+UNTRIED: NoiseTried = None, ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,14 +116,14 @@ def choose(
             fit = whole.fit(whole.unmoved(found[best][1].run))
             some = start.exact_on(some_rows(n, JUDGED, n + 1)).at(end._replace(basis=as_points(task.basis)))
             fits_in = size < for_noise
-            noise, more = learned_noise(some.rows, trials[best], start, aim, left) if fits_in else NO_NOISE
+            noise, more = learned_noise(some.rows, trials[best], start, aim, left) if fits_in else UNTRIED
             rest = (each.trial for each in learned[len(trials) :])
             return Choice(fit, "exact", (*trials, *more, *rest), noise)
     trials, fits, tasks = _sparse(task, learned, neighbours, most_bytes)
     best = best_of(trials, aim)
     P = _learned_on(tasks[best], fits[best], np.arange(n)).rows
     size = bytes_of(m, 2 * d, p, n if trials[best].name == "neighbours" else 0)  # widths, at most
-    noise, more = learned_noise(P, trials[best], start, aim) if size < for_noise else NO_NOISE
+    noise, more = learned_noise(P, trials[best], start, aim) if size < for_noise else UNTRIED
     return Choice(fits[best], trials[best].name, (*trials, *more), noise)
 
 
@@ -138,7 +137,7 @@ def learned_noise(
     given = P.noise_model is not None and not averaged
     unasked = aim == "rmse" or P.p > 1 or start.max_iterations < 1 or start.is_over
     if unasked or given or code_columns(P.kernel):  # columns that are no places
-        return NO_NOISE
+        return UNTRIED
     began = time.perf_counter()
     left = left_out_of(P) if left is None else left
     some = some_rows(P.n, MOST_JUDGED_NOISE, P.n + 1)
@@ -150,7 +149,7 @@ def learned_noise(
     except FactorisationError:  # sites that leave no proper process: one number then
         found = None
     if found is None:
-        return NO_NOISE
+        return UNTRIED
     g, densities = found
     gain = float(np.mean(densities - left.log_density))
     seconds = time.perf_counter() - began

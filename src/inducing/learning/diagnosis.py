@@ -36,6 +36,7 @@ from ..sources.columns import listing
 from ..sources.source import Source
 from .objective import moved, plainly, tempered
 from .packing import Parameters
+from .settings import ROWS_OF_AN_INPUT
 from .stages import Fit, NeighbourGain
 
 SLACK = 0.1  # of the noise: what a basis may leave of the prior variance, on average, and be large enough
@@ -44,11 +45,8 @@ SIZING_ROWS = 4000  # rows looked at when a size is suggested
 AS_STD = 1.4826  # a Gaussian's standard deviation over the median of its absolute values
 FAR_OFF_ROWS = 10.0  # times the usual error, from which on a row may be an outlier
 UNLIKE_PEERS, PEERS = 7.0, 15  # times that of so many rows with deviations like its own
-MOST_OUTLIERS, MANY_OUTLIERS = (
-    50,
-    0.02,
-)  # that are kept; the share of rows at which noise may differ from row to row
-ROWS_OF_AN_INPUT = 10  # rows for each input, below which left-out rows promise too much
+MOST_OUTLIERS = 50  # that are kept
+MANY_OUTLIERS = 0.02  # the share of rows at which noise may differ from row to row
 AS_PROMISED = "as they should"
 PILED = 0.05  # the share of targets at their least or greatest value that is named
 
@@ -109,9 +107,7 @@ class Diagnosis(Report):
     surprises: tuple[tuple[int, float, float, float], ...] = ()  # row, y, and mean and std by the other rows
     explained: tuple[float, ...] = ()  # of each output's variance, by the other rows, where those were asked
     inside: float | None = None  # the share of rows in the intervals of 95 % of all others
-    piled: tuple[
-        tuple[str, float, float], ...
-    ] = ()  # "least" or "greatest" target, and its share of the rows
+    piled: tuple[tuple[str, float, float], ...] = ()  # "least" or "greatest" target, its share of rows
     outliers: tuple[int, ...] = ()  # rows far beyond what is usual, the furthest first
     inputs: int = 0  # that vary
 
@@ -164,11 +160,10 @@ class Diagnosis(Report):
         if self.outliers and not self.piled:
             listed = f"row{'s' * (len(self.outliers) > 1)} {listing(self.outliers)}"
             many = len(self.outliers) > MANY_OUTLIERS * self.rows
+            also = ", or noise='learned' where the noise depends on the inputs" if many else ""
             out.append(
                 f"More than ten times the usual error from what the others say: {listed}. With Gaussian "
-                "noise such rows spoil the predictions of others: check them, or fit likelihood='studentt'"
-                + many * ", or noise='learned' where the noise depends on the inputs"
-                + "."
+                f"noise they spoil predictions of others: check them, or fit likelihood='studentt'{also}."
             )
         if not self.converged:
             out.append("The optimiser was still gaining when it stopped: more iterations may help.")
@@ -253,11 +248,8 @@ def outliers_of(left: LeftOut) -> np.ndarray:
     first = np.clip(np.arange(n) - width // 2, 0, n - width)
     usual = np.empty(n)
     usual[order] = np.median(z[order][first[:, None] + np.arange(width)], axis=1)
-    far = (
-        (error > FAR_OFF_ROWS * AS_STD * np.median(error))
-        & (z > UNLIKE_PEERS * AS_STD * usual)
-        & (np.median(error) > 0)
-    )
+    known, least = np.median(error) > 0, FAR_OFF_ROWS * AS_STD * np.median(error)
+    far = known & (error > least) & (z > UNLIKE_PEERS * AS_STD * usual)
     return np.flatnonzero(far)[np.argsort(-error[far], kind="stable")]
 
 

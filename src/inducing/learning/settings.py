@@ -18,6 +18,7 @@ from ..progress import stop_asked
 from .ascent import Progress
 
 Trace = Callable[["Iterate"], None]
+ROWS_OF_AN_INPUT = 10  # of fewer rows for each input chance decides which inputs have an effect
 
 
 @dataclass(frozen=True)

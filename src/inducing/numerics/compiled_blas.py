@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from .blas import LEAF
 from .compiling import helper, intrinsic
 from .kinds import signature
 
 # in the order of `blas.addresses`; `triangles` uses those from dtrsv on
-ROUTINES = "dgemm dtrmm dsyrk dsymm dpotrf dtrtri dtrsv dgemv dger dsyr dsyr2 drot dtrsm dlauum".split()
-GEMM, TRMM, SYRK, SYMM, POTRF, TRTRI, TRSV, GEMV, GER, SYR, SYR2, ROT, TRSM, LAUUM = range(len(ROUTINES))
+ROUTINES = "dgemm dtrmm dsyrk dsymm dpotrf dtrtri dtrsv dgemv dger dsyr dsyr2 drot dlauum".split()
+GEMM, TRMM, SYRK, SYMM, POTRF, TRTRI, TRSV, GEMV, GER, SYR, SYR2, ROT, LAUUM = range(len(ROUTINES))
 PLAIN, TRANSPOSED, LEFT, RIGHT, UPPER, LOWER = (np.uint8(ord(letter)) for letter in "NTLRUL")
 STRIP = 96  # columns at a time of a product of which only the lower triangle is needed
 
@@ -138,6 +139,23 @@ def add_symmetric(at: np.ndarray, A: np.ndarray, B: np.ndarray, G: np.ndarray) -
 
 
 @_jit
+def invert(at: np.ndarray, L: np.ndarray, failed: np.ndarray) -> None:
+    """Replace a lower triangular L by L⁻¹: small blocks, then pairs, [A 0; C B]⁻¹ = [A⁻¹ 0; -B⁻¹CA⁻¹ B⁻¹]."""
+    n, size = len(L), len(L)
+    while size > LEAF:
+        size = (size // 2 + 7) // 8 * 8
+    for a in range(0, n, size):
+        call_at(at[TRTRI], (UPPER, PLAIN, min(size, n - a), L[a:, a:], n, failed))
+    while size < n:
+        for a in range(0, n - size, 2 * size):
+            b = a + size
+            rows, C = min(size, n - b), L[b:, a:]
+            call_at(at[TRMM], (LEFT, UPPER, PLAIN, PLAIN, size, rows, -1.0, L[a:, a:], n, C, n))
+            call_at(at[TRMM], (RIGHT, UPPER, PLAIN, PLAIN, size, rows, 1.0, L[b:, b:], n, C, n))
+        size *= 2
+
+
+@_jit
 def factorise(at: np.ndarray, D: np.ndarray) -> float:
     """Replace D = LLᵀ, given by its lower triangle, by L⁻¹; return log|D|, or NaN if there is no L."""
     c = len(D)
@@ -147,7 +165,7 @@ def factorise(at: np.ndarray, D: np.ndarray) -> float:
     for i in range(c):
         log_det += 2.0 * log(D[i, i])
     if failed[0] == 0:
-        call_at(at[TRTRI], (UPPER, PLAIN, c, D, c, failed))
+        invert(at, D, failed)
     for i in range(c):
         for j in range(i + 1, c):
             D[i, j] = 0.0
