@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from library import CORES
+from threadpoolctl import threadpool_info
 
 BURNER = """
 import os, sys, time
@@ -43,6 +44,7 @@ def describe() -> str:
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[index]
     python = (
         f"Python {platform.python_version()}, NumPy {np.__version__} with {blas['name']} {blas['version']}"
+        f" and its kernels for {', '.join(sorted({b.get('architecture', '?') for b in threadpool_info()}))}"
     )
     return f"{model}, {CORES} cores{memory}; {platform.system()}; {python}"
 

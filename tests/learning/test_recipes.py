@@ -111,6 +111,23 @@ def test_stages_end_when_they_have_settled_and_not_by_the_clock():
     assert result.n_iterations == first.n_iterations and result.value == pytest.approx(first.value, rel=1e-9)
 
 
+def test_the_rows_of_the_table_on_the_way_see_some_rows_and_the_last_one_all(monkeypatch):
+    monkeypatch.setattr("inducing.learning.recipes.EARLY_ROWS", 50)
+    monkeypatch.setattr("inducing.learning.recipes.EARLY_SHARE", 6)
+    run, seen = Stage.run, []
+    monkeypatch.setattr(
+        Stage, "run", lambda stage: seen.append((stage.rows.row.name, stage.rows.n)) or run(stage)
+    )
+    X, y = ig.datasets.friedman1(200, rng=0)
+    task = Task(ig.kernels.RBF(np.full(10, 3.0)), ig.bases.Points(X[:15]), "fitc", 1.0, X, y)
+    fit = train("auto", task.set(validation_fraction=0.1, max_iterations=40))
+    climbs = [each for each in seen if each[0] != "exact"]
+    assert climbs == [("vfe", 90), ("pep", 90), ("pep", 90), ("fitc", 180), ("fitc", 180)]
+    assert fit.posterior.log_evidence == pytest.approx(
+        ig.log_evidence(fit.kernel, fit.basis, "fitc", fit.noise, X, y, mean=fit.mean), rel=1e-9
+    )
+
+
 def test_the_result_has_all_rows_though_some_were_held_out():
     start = replace(task(), validation_fraction=0.2)
     result = train("auto", start)

@@ -22,9 +22,11 @@ from .tiles import BasisType, MatricesType, Space, Totals, copied, fill_tile, fi
 
 _jit = helper(fastmath=FAST)
 BlockRows = tuple_of(Given2, Given2, Given1, Addresses)  # X, Y, noise over weight, edges of the blocks
-OwnFrame = tuple_of(Out1, Out1)  # centre and inverse lengthscales of the kernel itself
+# centre and inverse lengthscales of the kernel itself; space for the inputs of a block
+OwnFrame = tuple_of(Out1, Out1, Out1)
 FactorsType = tuple_of(Flag, Out1, Out1)  # whether they are kept, K and L⁻¹ of the blocks
-FilledBlocks = tuple_of(Out2, Out1, Out1)  # V, the diagonal of G_D, moments of the kernel between rows
+# V, the diagonal of G_D, moments of the kernel between rows; space for G_D of a block and for two of its rows
+FilledBlocks = tuple_of(Out2, Out1, Out1, Out1, Out2)
 
 
 @_jit
@@ -37,13 +39,12 @@ def last_of(edges: np.ndarray, first: int, tile: int) -> int:
 
 
 @_jit
-def columns_of(X: np.ndarray, centre: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-    """Return inputs about a centre in lengthscales, by columns. (d, b)"""
-    Xt = np.empty((X.shape[1], X.shape[0]))
+def columns(X: np.ndarray, frame: Numbers, Xt: np.ndarray) -> None:
+    """Fill Xt with inputs about a centre in lengthscales, by columns. (d, b)"""
+    centre, inverse, _ = frame
     for k in range(len(Xt)):
         for i in range(len(X)):
             Xt[k, i] = (X[i, k] - centre[k]) * inverse[k]
-    return Xt
 
 
 @_jit
@@ -57,11 +58,10 @@ def covariance(at: np.ndarray, K: np.ndarray, Phi: np.ndarray, noise: np.ndarray
     return factorise(at, D)
 
 
-_there = Given2, FactorsType, Space, Out2, Out2
+_there = Given2, FactorsType, Space, Out2, Out2, Out2
 
 
-# _nrt: references are counted, since a copy is made
-@compiled(signature(Real, BasisType, BlockRows, OwnFrame, *_there), fastmath=FAST, _nrt=True)
+@compiled(signature(Real, BasisType, BlockRows, OwnFrame, *_there), fastmath=FAST)
 def first_blocks(
     basis: Numbers,
     rows: Numbers,
@@ -69,19 +69,21 @@ def first_blocks(
     Linv: np.ndarray,
     factors: Numbers,
     space: Numbers,
+    half: np.ndarray,
     G: np.ndarray,
     b: np.ndarray,
 ) -> float:
-    """Add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); return log|D|. Ks and Ls get K and L⁻¹, of a tile or of all."""
+    """Add ΦD⁻¹Φᵀ to G and ΦD⁻¹Y to b (m, p); return log|D|. Ks and Ls get K and L⁻¹, of a tile or of all;
+    `half`, Y at first, becomes L⁻¹Y.
+    """
     at, _, _, kernel = basis
-    (X, Y, noise, edges), (own_centre, inverse) = rows, own_frame
+    X, _, noise, edges = rows
     (keep, Ks, Ls), (work, A) = factors, space
-    log_D, at_block = 0.0, 0
-    first = 0
+    log_D, at_block, first, d = 0.0, 0, 0, X.shape[1]
     while first < len(edges) - 1:
         last = last_of(edges, first, work.shape[1])
         lo, c = edges[first], edges[last] - edges[first]
-        Phi, Yc = work[0, :c], Y[lo : lo + c].copy()
+        Phi, Yc = work[0, :c], half[lo : lo + c]
         fill_tile(basis, X[lo : lo + c], False, Phi, A, work[1, :c])
         times_lower(at, Phi, Linv, True)
         for g in range(first, last):
@@ -89,7 +91,8 @@ def first_blocks(
             size = stop - start
             K = Ks[at_block : at_block + size * size].reshape(size, size)
             D = Ls[at_block : at_block + size * size].reshape(size, size)
-            Xt = columns_of(X[lo + start : lo + stop], own_centre, inverse)
+            Xt = own_frame[2][: d * size].reshape(d, size)
+            columns(X[lo + start : lo + stop], own_frame, Xt)
             fill_triangle(Xt, kernel, 0, size, K)
             log_D += covariance(at, K, Phi[start:stop], noise[lo + start : lo + stop], D)
             lower_times(at, D, Phi[start:stop], False)
@@ -123,14 +126,10 @@ def second_blocks(
     G_D = ½ (VVᵀ - p(D⁻¹ - D⁻¹ΦᵀB⁻¹ΦD⁻¹)) and Φ̄ = w vᵀ - pB⁻¹ΦD⁻¹ - 2ΦG_D.
     """
     at, _, _, kernel = basis
-    (X, Y, noise, edges), (own_centre, inverse), (Linv, LBinv, w, alpha) = rows, own_frame, matrices
-    (kept, Ks, Ls), (V, diagonal, own) = factors, filled
+    (X, Y, noise, edges), (Linv, LBinv, w, alpha) = rows, matrices
+    (kept, Ks, Ls), (V, diagonal, own, room, pair) = factors, filled
     work, A = space
-    p, m = Y.shape[1], len(G)
-    most = 0
-    for g in range(len(edges) - 1):
-        most = max(most, edges[g + 1] - edges[g])
-    room = np.empty(most * most)
+    p, m, d = Y.shape[1], len(G), X.shape[1]
     residual, at_block, first = 0.0, 0, 0
     while first < len(edges) - 1:
         last = last_of(edges, first, work.shape[1])
@@ -151,7 +150,8 @@ def second_blocks(
             D = Ls[place : place + size * size].reshape(size, size)
             if not kept:
                 Kb = Ks[place : place + size * size].reshape(size, size)
-                Xt = columns_of(X[lo + start : lo + stop], own_centre, inverse)
+                Xt = own_frame[2][: d * size].reshape(d, size)
+                columns(X[lo + start : lo + stop], own_frame, Xt)
                 fill_triangle(Xt, kernel, 0, size, Kb)
                 covariance(at, Kb, Phi[start:stop], noise[lo + start : lo + stop], D)
             lower_times(at, D, S[start:stop], False)
@@ -179,8 +179,9 @@ def second_blocks(
                 diagonal[lo + start + i] = GD[i, i]
                 for j in range(i):
                     GD[i, j] *= 2.0  # for its mirror image
-            Xt = columns_of(X[lo + start : lo + stop], own_centre, inverse)
-            add_triangle(Xt, kernel, 0, size, GD, own)
+            Xt = own_frame[2][: d * size].reshape(d, size)
+            columns(X[lo + start : lo + stop], own_frame, Xt)
+            add_triangle(Xt, kernel, 0, size, GD, pair, own)
             place += size * size
         if kept:
             at_block = place

@@ -16,7 +16,7 @@ from ..numerics.blas import addresses
 from ..numerics.workers import aside, row_slices, run_over, workers_for
 from .block_passes import Whole
 from .forms import Form, form_with, leaves_in_loops
-from .neighbours import Conditionals, PairSets, batches_of, pairs_of, room_for
+from .neighbours import Conditionals, PairSets, batches_of, pairs_of, room_for, space_for
 from .row_sites import add_noise, add_terms
 from .sums import BLOCK_BYTES, Back, Group, Held, Work, count, groups, log_copies
 
@@ -243,7 +243,8 @@ def _first_whole(
     sizes = np.diff(group.edges)
     keep = held.blocks is not None and 16 * P.n * int(np.max(sizes)) <= BLOCK_BYTES
     Ks, Ls = _space_for_blocks(group, keep)
-    given = F.basis(), *_rows_of_blocks(P, group), Linv, (keep, Ks, Ls), space_of(s, F, _tile(group))
+    rows, space = _rows_of_blocks(P, group), space_of(s, F, _tile(group))
+    given = F.basis(), *rows, Linv, (keep, Ks, Ls), space, np.array(rows[0][1])
     log_D = aside(block_tiles.first_blocks, _operations(P, group), *given, s.G, b)
     if np.isnan(log_D):
         raise FactorisationError("the covariance of a block is not positive definite")
@@ -263,13 +264,13 @@ def _first_near(
 
     sets, (rows,) = group.batch or _pairs(P, group), _rows_of_blocks(P, group)
     factors, c = room_for(sets), len(group.rows)
-    given = F.basis(), rows, Linv, sets, factors, *_near_space(s, F, c), s.G, b
+    given = F.basis(), rows, Linv, sets, factors, space_for(sets, P.p), *_near_space(s, F, c), s.G, b
     log_D = aside(neighbour_tiles.first_near, _operations(P, group), *given)
     Conditionals.require_digits(factors[1], float(rows[2].min()), P.kernel.diagonal(rows[0]))
     if held.blocks is not None and held.runs is not None:
         if sum(a.nbytes for a in sets + factors) <= c / P.n * BLOCK_BYTES:
             held.runs[group.first] = sets, factors
-        N, (_, coef, var) = sets[1], factors
+        N, (_, coef, var, _) = sets[1], factors
         for i, part in enumerate(group.parts):  # for a pass over residuals
             own, places = np.arange(count(part)), N[part] - part.start
             held.blocks[group.first + i] = Conditionals(own, places, coef[part], var[part])
@@ -289,12 +290,15 @@ def second_blocks(
     # V, the diagonal of dJ/dD, and sums of the kernel between the rows themselves
     V, diagonal, own = filled = np.empty((c, P.p)), np.empty(c), np.zeros(d + 2)
     if P.sets is None:
+        most = int(np.max(np.diff(group.edges)))
+        filled_too = *filled, np.empty(most * most), np.empty((2, most))
         second = block_tiles.second_blocks
         kept = stored is not None, *(stored or _space_for_blocks(group, False))
-        given: tuple[object, ...] = *rows, matrices, kept, filled, space_of(s, F, _tile(group))
+        given: tuple[object, ...] = *rows, matrices, kept, filled_too, space_of(s, F, _tile(group))
     else:
-        second, space = neighbour_tiles.second_near, _near_space(s, F, c)
+        second, buffers = neighbour_tiles.second_near, _near_space(s, F, c)
         sets, factors = stored or (group.batch or _pairs(P, group), None)
+        space = space_for(sets, P.p), *buffers
         if factors is None:
             factors, unused = room_for(sets), (np.zeros((s.m, s.m)), np.zeros((s.m, P.p)))
             neighbour_tiles.first_near(F.basis(), *rows, matrices[0], sets, factors, *space, *unused)
@@ -318,14 +322,15 @@ def _operations(P: Problem, group: Group) -> float:
 
 
 def _rows_of_blocks(P: Problem, group: Group) -> tuple[tuple[np.ndarray, ...], ...]:
-    """Return (X, Y, noise over weight, edges) and the kernel's own (centre, inverse lengthscales); along
-    neighbours (X, Y, noise over weight, inputs in lengthscales) alone.
+    """Return (X, Y, noise over weight, edges) and `block_tiles.OwnFrame`; along neighbours (X, Y, noise over
+    weight, inputs in lengthscales) alone.
     """
     assert isinstance(P.kernel, Stationary)
     X, Y, noise = plain(P.X[group.rows]), plain(P.Y[group.rows]), plain(P.added_noise(group.rows))
     centre, inverse = X.mean(axis=0), 1.0 / P.kernel.scales(X)
     if P.sets is None:
-        return (X, Y, noise, group.edges), (centre, inverse)
+        space = np.empty(int(np.max(np.diff(group.edges))) * X.shape[1])
+        return (X, Y, noise, group.edges), (centre, inverse, space)
     return ((X, Y, noise, (X - centre) * inverse),)
 
 

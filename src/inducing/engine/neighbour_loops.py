@@ -1,6 +1,6 @@
 """Compiled loops over rows and their neighbours, for neighbours.py and neighbour_sets.py."""
 
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 
@@ -125,7 +125,7 @@ def nearest_earlier(S: np.ndarray, N: np.ndarray) -> None:
     """Fill N (b, q), -1 at first, with the columns j < i of the least entries in each row i of S."""
     least = np.empty(N.shape[1])
     for i in range(len(S)):
-        fill(least, np.inf)
+        fill(least, inf)
         for j in range(i):
             if S[i, j] < least[-1]:
                 _sort_in(S[i, j], j, least, N[i])
@@ -174,7 +174,7 @@ def _search(
         bound[leaf] = b
         if b < bound[first]:
             first = leaf
-    fill(least, np.inf)
+    fill(least, inf)
     _look(Zt, edges, first, x, distances, least, near)
     for leaf in range(leaves):
         if leaf != first and bound[leaf] < least[-1]:

@@ -30,20 +30,24 @@ NearRows = tuple_of(Given2, Given2, Given1, Given2)  # X, Y, noise over weight, 
 # places in a block of rows and of their neighbours (c, q), the row's own for none; numbers of the pairs of
 # LANES rows; both rows of each pair
 PairsType = tuple_of(Places1, Places2, Numbers2, Numbers2)
-NearFactors = tuple_of(Out2, Out2, Out1)  # factors of LANES rows each, b (b, q), d (b,)
+NearFactors = tuple_of(Out2, Out2, Out1, Out2)  # factors of LANES rows each, b (b, q), d (b,), space for four
+# space for three numbers of each pair, for two of each value (2b, p), and 0 for each row, in whole groups
+NearSpace = tuple_of(Out2, Out2, Out1)
 NearFilled = tuple_of(Out2, Out1, Out1)  # V, the diagonal of G_D, moments of the kernel between rows
 
 
-@compiled(signature(Int, Places1, Places2, Places1, Numbers2, Numbers2))
-def find_pairs(rows: np.ndarray, N: np.ndarray, table: np.ndarray, ids: np.ndarray, pairs: np.ndarray) -> int:
+@compiled(signature(Int, Places1, Places2, Places1, Places1, Numbers2, Numbers2))
+def find_pairs(
+    rows: np.ndarray, N: np.ndarray, table: np.ndarray, places: np.ndarray, ids: np.ndarray, pairs: np.ndarray
+) -> int:
     """Number the pairs of a block: fill ids (groups, pairs of a row · LANES) with their numbers and `pairs`
-    with their rows. `table` is scratch of the size of the block's triangle. Return the count of numbers, of
-    which the first two are PAIR_ZERO and PAIR_ONE.
+    with their rows. `table` is scratch of the size of the block's triangle, `places` (q + 1,). Return the
+    count of numbers, of which the first two are PAIR_ZERO and PAIR_ONE.
     """
     b, q = N.shape
     for i in range(len(table)):
         table[i] = -1
-    places, count = np.empty(q + 1, np.int32), 2
+    count = 2
     for i in range(len(ids) * LANES):
         out, lane, at = ids[i // LANES], i % LANES, 0
         for a in range(q + 1):
@@ -80,7 +84,7 @@ def residuals_of_pairs(
     Z: np.ndarray, Phi: np.ndarray, kernel: Numbers, pairs: np.ndarray, R: np.ndarray
 ) -> None:
     """Fill R of each pair under a stationary kernel. Z (b, g) in lengthscales"""
-    first, second = pairs
+    first, second = pairs[0], pairs[1]
     for t in range(2, len(R)):
         R[t] = squared_distance(Z[first[t]], Z[second[t]])
     to_values(kernel, R)
@@ -105,9 +109,9 @@ def residuals_of_pairs(
 @_jit
 def condition_rows(R: np.ndarray, noise: np.ndarray, sets: Numbers, factors: Numbers) -> None:
     """Add the noise to R of the pairs, and fill the factors, b and d of the rows."""
-    (rows, N, ids, (first, second)), (Ls, coef, var) = sets, factors
-    b, q = N.shape
-    x, least = np.empty(q * LANES), np.zeros((q + 1) * LANES)
+    (rows, N, ids, pairs), (Ls, coef, var, lanes) = sets, factors
+    (b, q), first, second, x, least = N.shape, pairs[0], pairs[1], lanes[0], lanes[1]
+    fill(least, 0.0)
     R[PAIR_ZERO], R[PAIR_ONE] = 0.0, 1.0
     for t in range(2, len(R)):
         if first[t] == second[t]:
@@ -152,7 +156,7 @@ def times_rows(N: np.ndarray, coef: np.ndarray, A: np.ndarray, out: np.ndarray) 
         add_multiples(out[i], N[i], coef[i], 1, -1.0, A, 0)
 
 
-_there = Given2, PairsType, NearFactors, Out3, Out3, Out2, Out2
+_there = Given2, PairsType, NearFactors, NearSpace, Out3, Out3, Out2, Out2
 
 
 @compiled(signature(Real, BasisType, NearRows, *_there), fastmath=FAST)
@@ -162,6 +166,7 @@ def first_near(
     Linv: np.ndarray,
     sets: Numbers,
     factors: Numbers,
+    space: Numbers,
     work: np.ndarray,
     A: np.ndarray,
     G: np.ndarray,
@@ -171,9 +176,9 @@ def first_near(
     holds Φ, and the factors alone are filled.
     """
     at, _, _, kernel = basis
-    (X, Y, noise, Z), (_, N, _, pairs), (_, coef, var) = rows, sets, factors
+    (X, Y, noise, Z), (_, N, _, pairs), (_, coef, var, _) = rows, sets, factors
     c = len(Z)
-    Phi, R = work[0, :c], np.empty(pairs.shape[1])
+    Phi, R = work[0, :c], space[0][0]
     if len(Linv):
         fill_tile(basis, X, False, Phi, A, work[1, :c])
         times_lower(at, Phi, Linv, True)
@@ -181,7 +186,7 @@ def first_near(
     condition_rows(R, noise, sets, factors)
     if not len(Linv):
         return 0.0
-    H, t = work[1, :c], np.empty(Y.shape)
+    H, t = work[1, :c], space[1][:c]
     times_rows(N, coef, Phi, H)
     times_rows(N, coef, Y, t)
     log_D = 0.0
@@ -276,9 +281,8 @@ def carry_back(
 
     rows: Φᵀ, ΦᵀC, MΦᵀ, p MΦᵀE/d and X of a block, where ECᵀ = B⁻¹.
     """
-    (Phi, PhiC, MPhi, S, X), (_, N, ids, _), (Ls, coef, var) = rows, sets, factors
-    q = N.shape[1]
-    m, u = np.zeros((q + 1) * LANES), np.zeros((q + 1) * LANES)
+    (Phi, PhiC, MPhi, S, X), (_, N, ids, _), (Ls, coef, var, lanes) = rows, sets, factors
+    q, m, u = N.shape[1], lanes[2], lanes[3]
     for g in range(len(ids)):
         lo = g * LANES
         slopes_of_rows(PhiC, E, ME, S, N, var, lo, u)
@@ -296,11 +300,11 @@ def carry_back(
 
 @_jit
 def back_through_pairs(
-    Z: np.ndarray, kernel: Numbers, pairs: np.ndarray, bars: np.ndarray, filled: Numbers
+    Z: np.ndarray, kernel: Numbers, pairs: np.ndarray, space: np.ndarray, filled: Numbers
 ) -> None:
     """Fill the diagonal of G_D, and add the moments of the kernel between rows, from dJ/dD of each pair."""
-    (first, second), (_, diagonal, own) = pairs, filled
-    s, W, d = np.empty(len(bars)), np.empty(len(bars)), Z.shape[1]
+    first, second, bars, s, W, (_, diagonal, own) = pairs[0], pairs[1], space[0], space[1], space[2], filled
+    d = Z.shape[1]
     squares = own[:d]
     s[0] = s[1] = 0.0
     for t in range(2, len(bars)):
@@ -322,7 +326,7 @@ def back_through_pairs(
             diagonal[first[t]] = bars[t]
 
 
-_back = MatricesType, PairsType, NearFactors, NearFilled, Out3, Out3, Out2, Totals
+_back = MatricesType, PairsType, NearFactors, NearFilled, NearSpace, Out3, Out3, Out2, Totals
 
 
 @compiled(signature(Real, BasisType, NearRows, *_back), fastmath=FAST)
@@ -333,6 +337,7 @@ def second_near(
     sets: Numbers,
     factors: Numbers,
     filled: Numbers,
+    space: Numbers,
     work: np.ndarray,
     A: np.ndarray,
     G: np.ndarray,
@@ -342,14 +347,14 @@ def second_near(
     and the diagonal of G_D. Return Σ eᵀD⁻¹e.
     """
     at, _, _, kernel = basis
-    (X, Y, _, Z), (_, N, ids, pairs), (_, coef, var) = rows, sets, factors
-    (Linv, LBinv, w, alpha), V = matrices, filled[0]
-    (b, p), q = Y.shape, N.shape[1]
+    (X, Y, _, Z), (_, N, _, pairs), (_, coef, var, _) = rows, sets, factors
+    (Linv, LBinv, w, alpha), V, (of_pairs, both, dbar) = matrices, filled[0], space
+    (b, p), q, residual, bars = Y.shape, N.shape[1], 0.0, of_pairs[0]
     K, Phi, MPhi, S, T = work[0, :b], work[1, :b], work[2, :b], work[3, :b], work[4, :b]
     fill_tile(basis, X, False, K, A, Phi)
     copied(K, Phi)
     times_lower(at, Phi, Linv, True)
-    E, ME, dbar, residual = np.empty(Y.shape), np.empty(Y.shape), np.zeros(len(ids) * LANES), 0.0
+    E, ME = both[:b], both[b:]
     for i in range(b):
         for o in range(p):
             E[i, o] = Y[i, o] - dot(Phi[i], w[o], len(G))
@@ -373,9 +378,9 @@ def second_near(
             V[i, o] += t
             for j in range(q):
                 V[N[i, j], o] -= coef[i, j] * t
-    bars = np.zeros(pairs.shape[1])
+    fill(bars, 0.0)
     carry_back((Phi, Phi, MPhi, S, S), E, ME, dbar, sets, factors, T, bars)
-    back_through_pairs(Z, kernel, pairs, bars, filled)
+    back_through_pairs(Z, kernel, pairs, of_pairs, filled)
     for i in range(b):
         row = T[i]
         for k in range(len(row)):

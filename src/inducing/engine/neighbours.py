@@ -35,9 +35,9 @@ from ..numerics.linalg import add_outer, from_lower, row_squares
 from ..numerics.workers import DEVICE_BYTES, aside, interruptible
 from .sums import BlockAdjoints, Group, Held, SharedBlocks, Work, copied
 
-# rows, neighbours, pairs by LANES rows, rows of each pair; factors, b and d: see neighbour_tiles.py
+# rows, neighbours, pairs by LANES rows, rows of each pair; factors, b, d and space: see neighbour_tiles.py
 PairSets = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-PairFactors = tuple[np.ndarray, np.ndarray, np.ndarray]
+PairFactors = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def too_alike(noise: float) -> FactorisationError:
@@ -140,7 +140,7 @@ class Conditionals:
         X, GPhi, GD = s.buffer(6, b), copied(Phi, out), s.square(b)
         assert X is not None and GD is not None
         X[...] = GPhi[...] = GD[...] = 0.0
-        factors = self.factor, self.coef, d
+        factors = self.factor, self.coef, d, room_for(self.sets)[3]
         through_rows((Phi, PhiB, MPhi, MB, X), E, ME, dbar, self.sets, factors, GPhi, bars)
         GD[np.maximum(first, second)[2:], np.minimum(first, second)[2:]] = bars[2:]
         MB /= p
@@ -256,7 +256,7 @@ def conditionals_by_pairs(
     form = cube, cube, table, cube, table, False
     basis = addresses(), (table, table, False), form, kernel.in_loops
     data = table, table, plain(noise), plain(kernel.scaled(X))
-    arguments = basis, data, table, sets, factors, plain(Phi)[None], cube, table, table
+    arguments = basis, data, table, sets, factors, space_for(sets, 0), plain(Phi)[None], cube, table, table
     aside(first_near, N.size * (N.shape[1] ** 2 + Phi.shape[1]), *arguments)
     return Conditionals(rows, N, factors[1], factors[2], factors[0], sets)
 
@@ -269,15 +269,22 @@ def pairs_of(rows: np.ndarray, N: np.ndarray, b: int) -> tuple[PairSets, PairFac
     own, places, size = rows.astype(np.int32), N.astype(np.int32), (q + 1) * (q + 2) // 2
     ids = np.empty((-(-c // LANES), size * LANES), dtype=np.uint32)
     pairs = np.zeros((2, 2 + min(triangle, c * size)), dtype=np.uint32)
-    count = find_pairs(own, places, np.empty(triangle, dtype=np.int32), ids, pairs)
+    scratch = np.empty(triangle, dtype=np.int32), np.empty(q + 1, dtype=np.int32)
+    count = find_pairs(own, places, *scratch, ids, pairs)
     sets = own, places, ids, np.ascontiguousarray(pairs[:, :count])
     return sets, room_for(sets)
 
 
 def room_for(sets: PairSets) -> PairFactors:
-    """Return empty arrays for the factors of the neighbours' covariances, b and d."""
-    _, N, ids, _ = sets
-    return np.empty(ids.shape), np.empty(N.shape), np.empty(len(N))
+    """Return empty arrays for the factors of the neighbours' covariances, b and d, and space."""
+    (_, N, ids, _), lanes = sets, np.empty((4, (sets[1].shape[1] + 1) * LANES))
+    return np.empty(ids.shape), np.empty(N.shape), np.empty(len(N)), lanes
+
+
+def space_for(sets: PairSets, outputs: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return `neighbour_tiles.NearSpace` of a block."""
+    _, N, ids, pairs = sets
+    return np.empty((3, pairs.shape[1])), np.empty((2 * len(N), outputs)), np.zeros(len(ids) * LANES)
 
 
 def add_sparse(

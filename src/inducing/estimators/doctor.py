@@ -108,7 +108,8 @@ def _blas() -> dict[str, str]:
 
 
 def _cores() -> dict[str, str]:
-    limits = [f"{name}={os.environ[name]}" for name in os.environ if name.endswith("_NUM_THREADS")]
+    narrowing = ("_NUM_THREADS", "_CORETYPE")  # the latter's kernels may take twice as long as the CPU's own
+    limits = [f"{name}={os.environ[name]}" for name in os.environ if name.endswith(narrowing)]
     return {"cores": f"{cores()} used of {os.cpu_count()}", "limits": ", ".join(sorted(limits)) or "none set"}
 
 

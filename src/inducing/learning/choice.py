@@ -50,6 +50,7 @@ AIMS = ("both", "rmse", "log_loss")
 FINALISTS = 3  # kernels that are learned from more rows; the more rows, the rougher a kernel they prefer
 FINALIST_ITERATIONS, FINAL_ITERATIONS = 10, 40  # of each finalist, and of the best of them after that
 EXACT_UP_TO = 10_000  # rows of an exact GP: its memory and time grow as their square and cube
+ROWS_OF_AN_INPUT = 10  # from which on inputs may be left out at will: of fewer rows chance does it
 LEARNED = 1_500  # rows that an exact GP's parameters are learned from at most
 RACED = 750  # rows that finalists are learned from
 JUDGED = 2_500  # rows that are left out in turn at most
@@ -213,10 +214,11 @@ def exact_trials(start: Stage, learned: Sequence[Learned], aim: str) -> list[tup
     most = min(FINAL_ITERATIONS, start.max_iterations)
     whole = replace(whole, max_iterations=most, least_gain=LEAST_GAIN)
     if n < IN_THIRDS:
+        enough = n >= ROWS_OF_AN_INPUT * start.rows.X.shape[1]
         for each in learned:
+            own = loosened(each.priors) if enough else each.priors
             try:
-                last = replace(at_own_basis(whole, each.outcome.parameters), priors=loosened(each.priors))
-                outcome = last.run()
+                outcome = replace(at_own_basis(whole, each.outcome.parameters), priors=own).run()
             except FactorisationError:  # too little noise for all rows
                 continue
             return [(replace(each.trial, name=f"exact, {each.name}"), outcome)]

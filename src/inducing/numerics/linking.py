@@ -21,11 +21,12 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba.core import base, cgutils, codegen, errors, event, types
+from numba.core import base, cgutils, codegen, errors, event, postproc, types
 from numba.core.compiler import Compiler, Flags
 from numba.core.datamodel.models import PrimitiveModel
 from numba.core.environment import lookup_environment
 from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
+from numba.core.lowering import Lower
 from numba.core.types.functions import BaseFunction
 from numba.core.typing.typeof import typeof_impl
 from numba.extending import NativeValue, register_model, unbox
@@ -39,6 +40,7 @@ HAS_LOC, LOCK = "_has_loc", "_lock"  # a private function of Numba and a private
 PALETTE = SimpleNamespace(**dict.fromkeys("code errmsg filename indicate highlight reset".split(), str))
 LONG_HELPER = 600  # instructions, as Numba writes them, from which a helper is not copied into its callers
 _resolve, _resolved = BaseFunction.get_call_type, dict[Any, Any]()
+_analyse, _delete = postproc.PostProcessor.run, Lower.delvar
 
 
 class _Part(codegen.JITCodeLibrary):
@@ -129,14 +131,34 @@ def _without_unrolling(machine: Any, opt: int, loop_vectorize: bool, slp_vectori
     return llvm.create_pass_builder(machine, tuning)
 
 
+def _without_lifetimes(processor: Any, emit_dels: bool = False, extend_lifetimes: bool = False) -> None:
+    """Analyse a function after a pass; only after the last one is it asked how long variables live."""
+    if emit_dels:
+        _analyse(processor, emit_dels, extend_lifetimes)
+        return
+    code = processor.func_ir
+    code.blocks = postproc.transforms.canonicalize_cfg(code.blocks)
+    code.variable_lifetime, code.generator_info = postproc.VariableLifetime(code.blocks), None
+
+
+def _delete_counted(lowering: Any, name: str) -> None:
+    """Let go of a variable, which where no references are counted is nothing to do."""
+    if lowering.context.enable_nrt:
+        _delete(lowering, name)
+
+
 # changes to Numba while this package's own functions are compiled: it need not resolve an operator again and
-# again, look at signatures, colour messages that nobody will see, or report every call of LLVM
+# again, look at signatures, colour messages that nobody will see, report every call of LLVM, check what it
+# wrote, find lifetimes after each pass, or clear variables that count nothing
 QUICK: list[tuple[Any, str, Any]] = [
     (codegen, "create_pass_builder", _without_unrolling),
     (BaseFunction, "get_call_type", _remembered),
     (base, HAS_LOC, cache(getattr(base, HAS_LOC))),
     (errors, "_termcolor_inst", PALETTE),
     (getattr(llvm.ffi.lib, LOCK), "_cblist", []),
+    (llvm.ModuleRef, "verify", lambda module: None),
+    (postproc.PostProcessor, "run", _without_lifetimes),
+    (Lower, "delvar", _delete_counted),
 ]
 QUICK = [change for change in QUICK if hasattr(*change[:2])]  # not all versions have all of them
 
@@ -222,6 +244,9 @@ class WholeCompiler(Compiler):
             for (place, name, _), value in zip(QUICK, before, strict=True):
                 setattr(place, name, value)
             if collects:
+                if not gc.get_freeze_count():  # what Numba built joins the old objects, rarely searched
+                    gc.freeze()
+                    gc.unfreeze()
                 gc.enable()
 
 

@@ -104,9 +104,9 @@ class Sum(Composite):
             return super().triangle(X, out, rows)
         K = self.parts[0].triangle(X, out, rows)
         first, last, _ = (rows or slice(None)).indices(len(X))
-        own = np.zeros(K.shape)  # zeros_like would write all of it
+        own = np.empty(K.shape)  # of which only rows of the lower triangle are written, and read
         for part in self.parts[1:]:
-            with np.errstate(all="ignore"):  # above the diagonal K may hold anything
+            with np.errstate(all="ignore"):  # above the diagonal both may hold anything
                 K[first:last, :last] += part.triangle(X, own, rows)[first:last, :last]
         return K
 

@@ -70,9 +70,10 @@ class Stationary(Kernel):
 
         first, last, _ = (rows or slice(None)).indices(len(X))
         Xt = np.ascontiguousarray(self.scaled(X[:last]).T)
-        sums = np.zeros(len(Xt) + 2)
+        sums, space = np.zeros(len(Xt) + 2), np.empty((2, last))
         for rows in interruptible(last - first, last * (3 * len(Xt) + PER_ROOT)):
-            triangle_pullback(Xt, self.in_loops, first + rows.start, first + rows.stop, Kbar, sums)
+            ends = first + rows.start, first + rows.stop
+            triangle_pullback(Xt, self.in_loops, *ends, Kbar, space, sums)
         return self.from_sums(sums[:-2] / self.scales(self._select(X)), sums[-2], sums[-1])
 
     @property

@@ -122,12 +122,18 @@ def fill_triangle(Xt: np.ndarray, kernel: Numbers, first: int, last: int, K: np.
 
 @helper(fastmath=FAST)
 def add_triangle(
-    Xt: np.ndarray, kernel: Numbers, first: int, last: int, Kbar: np.ndarray, sums: np.ndarray
+    Xt: np.ndarray,
+    kernel: Numbers,
+    first: int,
+    last: int,
+    Kbar: np.ndarray,
+    space: np.ndarray,
+    sums: np.ndarray,
 ) -> None:
     """Add to sums (d + 2,), from rows `first` to `last` of the lower triangle: Σ K̄∘W (x_k - z_k)² with
-    W = -2 dK/ds, Σ K̄∘K, and the derivative of that in the shape.
+    W = -2 dK/ds, Σ K̄∘K, and the derivative of that in the shape. `space` is for two rows.
     """
-    d, s_all, W_all = len(Xt), np.empty(last), np.empty(last)
+    d, s_all, W_all = len(Xt), space[0], space[1]
     squares = sums[:d]
     for i in range(first, last):
         c, bar = i + 1, Kbar[i]
