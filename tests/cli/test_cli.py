@@ -321,8 +321,10 @@ def test_names_are_printed_as_they_are(folder):
 def test_models_of_several_targets_are_for_python(folder, tmp_path):
     table = make_table(30)[["x", "z"]]
     ig.SparseGPRegressor(n_inducing=5, max_iter=1).fit(table[["x"]], table[["x", "z"]]).save(tmp_path / "two")
+    apart = ig.SparseGPRegressor(n_inducing=5, max_iter=1, outputs="independent")
+    apart.fit(table[["x"]], table[["x", "z"]]).save(tmp_path / "apart")
     model_files.save(ig.load(folder / "model").posterior_, tmp_path / "posterior")
-    for name in ("two", "posterior"):
+    for name in ("two", "apart", "posterior"):
         assert "no model of one target" in run("inspect", tmp_path / name, code=1).stderr
 
 

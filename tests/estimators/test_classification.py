@@ -263,6 +263,24 @@ def test_seed_pickle_clone_pipeline_cross_validation():
         (errors.UnknownNameError, "likelihood must be", {"likelihood": "gaussian"}),
         (errors.UnknownNameError, "inducing must be", {"method": "fitc", "inducing": "best"}),
         (errors.ShapeError, "inducing must be", {"method": "fitc", "inducing": np.zeros((3, 5))}),
+        (
+            errors.ParameterError,
+            "max_iter must be a whole number of at least 0, but is 'x'",
+            {"max_iter": "x"},
+        ),
+        (errors.ParameterError, "max_iter must be a whole number of at least 0, but is -1", {"max_iter": -1}),
+        (errors.ParameterError, "restarts must be a whole number", {"restarts": "x"}),
+        (errors.ParameterError, "priors must be a dictionary", {"priors": [1]}),
+        (
+            errors.ParameterError,
+            "^a classifier drops no rows .* or drop the rows first$",
+            {"missing": "drop"},
+        ),
+        (
+            errors.ParameterError,
+            "^categorical= needs method=None, not 'ep'$",
+            {"method": "ep", "categorical": [0]},
+        ),
     ],
 )
 def test_bad_parameters(error, text, options):
@@ -271,8 +289,9 @@ def test_bad_parameters(error, text, options):
 
 
 def test_bad_data():
-    with pytest.raises(errors.LabelError, match="one class"):
-        quick().fit(X, np.zeros(len(X)))
+    for one, shown in ((0, "0"), ("a", "'a'")):
+        with pytest.raises(errors.LabelError, match=f"y has one class, {shown}$"):
+            quick().fit(X, np.full(len(X), one))
     with pytest.raises(errors.LabelError):
         quick().fit(X, np.linspace(0, 1, len(X)))
     with pytest.raises(errors.ShapeError, match="sparse"):

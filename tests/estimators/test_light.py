@@ -120,6 +120,11 @@ def test_what_a_light_model_refuses(saved: dict[Path, np.ndarray], tmp_path: Pat
         light.predict(np.ones((2, 3)))
     with pytest.raises(ig.errors.NonFiniteError, match="NaN"):
         light.predict(np.full((2, 2), np.nan))
+    gappy = np.where(np.arange(len(X))[:, None] < [3, 0], np.nan, X)
+    ig.SparseGPRegressor(**SMALL, missing="use").fit(gappy, Y).save(tmp_path / "gappy")
+    assert np.isfinite(ig.load(tmp_path / "gappy").predict(gappy)).all()
+    with pytest.raises(ig.errors.NonFiniteError, match="X has gaps, .*; load it without light=True"):
+        ig.load(tmp_path / "gappy", light=True).predict(gappy)
     ig.SparseGPRegressor(**SMALL).fit(X, np.column_stack([Y, -Y])).save(tmp_path / "two")
     with pytest.raises(ig.errors.ModelFileError, match="several targets"):
         ig.load(tmp_path / "two", light=True)

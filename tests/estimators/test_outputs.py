@@ -16,6 +16,7 @@ from inducing.errors import (
     ColumnError,
     EmptyDataError,
     InducingWarning,
+    ModelFileError,
     NonFiniteError,
     ParameterError,
     ShapeError,
@@ -117,7 +118,69 @@ def test_independent_outputs_are_models_of_their_own(tmp_path: Path) -> None:
     model.save(tmp_path / "m.gp")
     back = ig.load(tmp_path / "m.gp")
     np.testing.assert_array_equal(back.predict(XS), model.predict(XS))
-    assert back.outputs == "independent"
+    assert back.outputs == "independent" and back.choice_ == [None] * 3
+    with pytest.raises(ParameterError, match="leaving rows out needs the rows"):
+        _ = back.loo_
+    with pytest.raises(ModelFileError, match="several targets; load it without light=True"):
+        ig.load(tmp_path / "m.gp", light=True)
+
+
+HELD_FIT: dict[str, Any] = dict(kernel="rbf", approximation="exact", max_iter=3, random_state=0)
+
+
+@pytest.mark.parametrize("before", [None, {"outputs": "shared"}, {"outputs": "coregionalised"}])
+def test_independent_outputs_answer_what_their_models_do(before: dict[str, Any] | None) -> None:
+    """The same whatever the estimator was fitted to before; a row without a value or weight has no answer."""
+    model, weights = ig.SparseGPRegressor(**HELD_FIT), np.where(np.arange(30) == 4, 0.0, 1.0)
+    if before is not None:
+        earlier = model.set_params(**before).fit(X, Y if before["outputs"] == "coregionalised" else Y[:, 0])
+        assert earlier.loo_.mean.shape[0] == 30
+        earlier.scores_, earlier.metadata_ = np.ones(3), {"of": "another fit"}
+    model.set_params(outputs="independent").fit(X, GAPPY, weights)
+    left, intervals = model.loo_, model.predict_interval(XS, conformal="jackknife+")
+    assert left.mean.shape == left.log_density.shape == (30, 3) and left.explained.shape == (3,)
+    for q, target in enumerate(GAPPY.T):
+        rows = ~np.isnan(target) & (weights > 0)
+        alone = ig.SparseGPRegressor(**HELD_FIT).fit(X[rows], target[rows])
+        for name in ("mean", "variance", "log_density", "error"):
+            assert_allclose(getattr(left, name)[rows, q], getattr(alone.loo_, name))
+            assert np.isnan(getattr(left, name)[~rows, q]).all()
+        assert_allclose(intervals[:, q], alone.predict_interval(XS, conformal="jackknife+"))
+    assert model.choice_ == model.likelihood_ == model.noise_posterior_ == [None] * 3
+    assert model.noise_.shape == (3,) and not hasattr(model, "scores_") and not hasattr(model, "metadata_")
+    for call in (lambda: model.relevance_, model.paths, model.sobol_indices, lambda: model.shapley(XS)):
+        with pytest.raises(ParameterError, match="need one model; take those of each of `models_`"):
+            call()
+    back = model.set_params(outputs="shared").fit(X, Y[:, 0])
+    assert back.loo_.mean.shape == (30,) and back.choice_ is back.likelihood_ is back.noise_posterior_ is None
+
+
+def test_noise_learned_for_one_of_independent_outputs_is_none_there(tmp_path: Path) -> None:
+    model = ig.SparseGPRegressor("rbf", "vfe", 8, outputs="independent", noise="learned", max_iter=5)
+    model.fit(X, Y[:, :2]).save(tmp_path / "m.gp")
+    for each in (model, ig.load(tmp_path / "m.gp")):
+        assert each.noise_ == [None, None]
+        assert [str(likelihood) for likelihood in each.likelihood_] == ["LearnedNoise()"] * 2
+        assert all(process is not None for process in each.noise_posterior_)
+
+
+def test_independent_outputs_know_the_columns_of_a_data_frame(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    kinds = np.array(["x", "y", "z"])[np.arange(30) % 3]
+    frame = pd.DataFrame({"a": X[:, 0], "kind": kinds})
+    model = ig.SparseGPRegressor(**HELD_FIT, outputs="independent").fit(frame, Y[:, :2])
+    alone = ig.SparseGPRegressor(**HELD_FIT).fit(frame, Y[:, 0])
+    assert_allclose(model.predict(frame)[:, 0], alone.predict(frame))
+    model.save(tmp_path / "m.gp")
+    assert_allclose(ig.load(tmp_path / "m.gp").predict(frame), model.predict(frame))
+
+
+@pytest.mark.parametrize("outputs", ["shared", "independent", "coregionalised"])
+def test_notebooks_show_several_outputs(outputs: str, tmp_path: Path) -> None:
+    model = ig.SparseGPRegressor(**HELD_FIT, outputs=outputs).fit(X, Y)
+    model.save(tmp_path / "m.gp")
+    for each in (model, ig.load(tmp_path / "m.gp")):
+        assert each._repr_html_().count("What was learned") == (3 if outputs == "independent" else 1)
 
 
 @pytest.mark.parametrize(
@@ -320,6 +383,18 @@ def test_a_level_that_was_not_seen() -> None:
         assert std > model.predict(np.array([[0.0, 1.0]]), return_std=True)[1]
 
 
+HOLLOW = np.where(np.arange(30)[:, None] < [10, 0], np.nan, X)  # a gap in each row, in column 1 of most
+HOLLOW[10:, 1] = np.nan
+ALL_GAPS = "every row has a gap; use missing='use', or leave out column 1, which has 20"
+
+
+@pytest.mark.parametrize("kind", [ig.SparseGPRegressor, ig.SparseGPClassifier])
+def test_parts_of_a_source_without_a_complete_row_are_named(kind: Any) -> None:
+    source = ig.as_source(HOLLOW, np.arange(30) % 2).with_gaps()
+    with pytest.raises(EmptyDataError, match=ALL_GAPS):
+        kind(missing="drop").fit(source)
+
+
 @pytest.mark.parametrize(
     ("options", "X", "y", "kind", "message"),
     [
@@ -331,6 +406,10 @@ def test_a_level_that_was_not_seen() -> None:
         ({"categorical": [0]}, X, Y, ParameterError, "column 0 is categorical, but holds more than codes"),
         ({"categorical": [2]}, X, Y, ParameterError, "columns 0 to 1 by number, but has 2"),
         ({"missing": "use"}, X * [np.nan, 1], Y, EmptyDataError, "column 0 has no values"),
+        ({"categorical": 2}, X, Y, ParameterError, "categorical must be a list of columns by number, not 2"),
+        ({"missing": "drop"}, HOLLOW, Y[:, 0], EmptyDataError, ALL_GAPS),
+        ({"missing": "drop", "outputs": "independent"}, HOLLOW, Y, EmptyDataError, ALL_GAPS),
+        ({"missing": "drop", "outputs": "coregionalised"}, HOLLOW, Y, EmptyDataError, ALL_GAPS),
         ({}, X, GAPPY, NonFiniteError, "NaN.* outputs='coregionalised' takes NaN for entries not measured"),
         ({}, X.astype("datetime64[s]"), Y, ShapeError, "dates; convert it to numbers or to a data frame"),
     ],

@@ -510,3 +510,11 @@ def test_the_size_of_a_basis_that_fits_a_file(m):
     assert files.fitting_size(room) == m and files.fitting_size(np.int64(room)) == m
     assert files.fitting_size(room - 1) == max(m - 1, 1)
     assert files.fitting_size(0) == files.fitting_size(None) == 1
+
+
+@pytest.mark.parametrize("path", [5, None, True, ["a"]])
+def test_a_path_of_another_kind_is_named(path):
+    model = ig.SparseGPRegressor("rbf", "exact", max_iter=1).fit(np.arange(8.0)[:, None], np.arange(8.0))
+    for call in (model.save, model.explain, ig.load):
+        with pytest.raises(errors.ParameterError, match="path must be the name of a file, as text or a Path"):
+            call(path)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import inducing as ig
-from inducing.errors import FactorisationError, UnknownNameError
+from inducing.errors import FactorisationError, ModelFileError, ParameterError, UnknownNameError
 from inducing.learning import candidates, choice
 from inducing.learning.candidates import (
     COMPARED_ROWS,
@@ -229,6 +229,35 @@ def test_files_size_and_time_bound_the_choice(tmp_path):
     assert len(hurried.choice_.trials) == 1  # of the first kernel
 
 
+@pytest.mark.parametrize("limit", [11_000, 11_300, 12_000])
+def test_what_is_chosen_fits_into_the_file_allowed(limit, tmp_path):
+    """200 rows of 3 inputs and a target are 6,400 bytes; a basis of 15 is 1,320 more, and the text 3,700."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=200)
+    model = ig.SparseGPRegressor(max_file_size=limit, max_iter=3, random_state=0).fit(X, y)
+    assert ("neighbours" in [trial.name for trial in model.choice_.trials]) == (limit == 12_000)
+    assert model.save(tmp_path / "m.gp") <= limit
+
+
+@pytest.mark.parametrize(("limit", "error"), [(100, ParameterError), (3_000, ModelFileError)])
+def test_fit_refuses_what_save_would(limit, error):
+    X, y = _rows()
+    with pytest.raises(error, match=f"max_file_size is {limit}; use a "):
+        ig.SparseGPRegressor(max_file_size=limit, max_iter=3).fit(X, y)
+
+
+def test_an_exact_process_has_a_file_of_its_rows_alone(tmp_path):
+    X, y = _rows()
+    n, d = X.shape
+    limit = 8 * n * (d + 2) + 4_000
+    model = ig.SparseGPRegressor(approximation="exact", max_file_size=limit, max_iter=3).fit(X, y)
+    assert model.save(tmp_path / "m.gp") <= limit
+    few = 8 * n * (d + 2) + 1_000
+    with pytest.raises(ParameterError, match=f"max_file_size is {few}; use approximation='fitc'"):
+        ig.SparseGPRegressor(approximation="exact", max_file_size=few).fit(X, y)
+
+
 @pytest.mark.parametrize("n", [90, 1100])
 def test_no_climb_of_the_choice_takes_more_iterations_than_asked_for(n, monkeypatch):
     run, outcomes = choice.Stage.run, []
@@ -378,28 +407,6 @@ def test_the_chosen_kernel_is_learned_from_all_rows_up_to_a_limit(monkeypatch):
         assert model.choice_.trials[0].name.startswith("exact")
 
 
-@pytest.mark.parametrize(("n", "seed"), [(60, 1), (500, 0), (1200, 0)])
-def test_targets_that_are_nearly_all_zero_have_an_exact_process(n, seed):
-    """A third of the rows, or the 350 that kernels are learned from, may have no other target."""
-    rng = np.random.default_rng(seed)
-    X, y = rng.standard_normal((n, 3)), np.zeros(n)
-    y[rng.integers(n)] = 1.0
-    model = ig.SparseGPRegressor(random_state=0).fit(X, y)
-    assert model.approximation_ == "exact"
-    assert all(trial.log_density > -1e3 for trial in model.choice_.trials[:1])
-    assert np.all(np.isfinite(model.predict(X, return_std=True)))
-
-
-def test_rows_to_learn_from_have_a_target_that_differs_where_there_is_one():
-    X, y = np.arange(12.0)[:, None], np.zeros(12)
-    problem = Task(ig.kernels.RBF(), ig.bases.Points(X[:2]), "vfe", 0.1, X, y, progress=False).problem
-    rows = np.array([3, 8, 5])
-    np.testing.assert_array_equal(varied(problem, rows), rows)
-    problem.Y[8] = 1.0
-    np.testing.assert_array_equal(varied(problem, rows), rows)
-    np.testing.assert_array_equal(varied(problem, rows[::2]), [8, 5])
-
-
 def test_few_rows_of_many_inputs_do_not_promise_too_much():
     """With free lengthscales bands of 95 % held 61 % of new rows."""
     held = []
@@ -425,3 +432,25 @@ def test_neighbours_get_the_best_kernel_without_terms(monkeypatch):
     assert isinstance(kernels[0], ig.kernels.Sum)
     plain = next(kernel for kernel in kernels if not isinstance(kernel, ig.kernels.Sum))
     assert [task.kernel for task in tasks if task.approximation == "neighbours"] == [plain]
+
+
+@pytest.mark.parametrize(("n", "seed"), [(60, 1), (500, 0), (1200, 0)])
+def test_targets_that_are_nearly_all_zero_have_an_exact_process(n, seed):
+    """A third of the rows, or the 350 that kernels are learned from, may have no other target."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((n, 3)), np.zeros(n)
+    y[rng.integers(n)] = 1.0
+    model = ig.SparseGPRegressor(random_state=0).fit(X, y)
+    assert model.approximation_ == "exact"
+    assert all(trial.log_density > -1e3 for trial in model.choice_.trials[:1])
+    assert np.all(np.isfinite(model.predict(X, return_std=True)))
+
+
+def test_rows_to_learn_from_have_a_target_that_differs_where_there_is_one():
+    X, y = np.arange(12.0)[:, None], np.zeros(12)
+    problem = Task(ig.kernels.RBF(), ig.bases.Points(X[:2]), "vfe", 0.1, X, y, progress=False).problem
+    rows = np.array([3, 8, 5])
+    np.testing.assert_array_equal(varied(problem, rows), rows)
+    problem.Y[8] = 1.0
+    np.testing.assert_array_equal(varied(problem, rows), rows)
+    np.testing.assert_array_equal(varied(problem, rows[::2]), [8, 5])

@@ -10,7 +10,8 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import inducing as ig
-from inducing.learning.diagnosis import Diagnosis, piled_targets, relevance
+from inducing.inference.left_out import LeftOut
+from inducing.learning.diagnosis import Diagnosis, outliers_of, piled_targets, relevance
 
 RNG = np.random.default_rng(0)
 n = 40
@@ -197,6 +198,9 @@ def test_advice():
         ({"jitter": 1e-5}, "Jitter grew to 1e-05"),
         ({"at_bounds": ("noise at its greatest",)}, "explain nothing"),
         ({"converged": False}, "more iterations"),
+        ({"outliers": (4,)}, "the others say: row 4. With Gaussian noise"),
+        ({"outliers": (4, 9, 2)}, "rows 4, 9, 2. With Gaussian noise such rows spoil"),
+        ({"outliers": (4, 9, 2)}, "likelihood='studentt', or noise='learned' where the noise depends on"),
         ({"piled": (("least", 0.0, 0.25),)}, "25 % of the targets are 0, the least of all"),
     ):
         (sentence,) = replace(well, **change).advice
@@ -253,6 +257,55 @@ def test_targets_at_a_limit_are_named(tmp_path):
         "least",
         "greatest",
     ]
+
+
+@pytest.mark.parametrize("options", [{}, {"approximation": "fitc", "n_inducing": 30}, {"kernel": "rbf"}])
+def test_outliers_are_named_with_a_likelihood_for_them(options, tmp_path):
+    """The default learns noise that is wide about them, so that they are three deviations off."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (300, 2))
+    y = np.sin(X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=300)
+    wrong = y.copy()
+    wrong[[10, 120, 250]] = 50.0, -60.0, 40.0
+    weights = np.where(np.arange(300) == 5, 0.0, 1.0)  # row numbers are the user's
+    model = ig.SparseGPRegressor(random_state=0, **options).fit(X, wrong, weights)
+    named = model.report_.outliers
+    assert named == (120, 10, 250) or (not options and 120 in named and set(named) <= {120, 10, 250})
+    assert f"rows {', '.join(map(str, named))}. With Gaussian noise" in str(model.report_)
+    assert "check them, or fit likelihood='studentt'." in str(model.report_)
+    model.save(tmp_path / "model")
+    assert ig.load(tmp_path / "model").report_ == model.report_
+    if options:
+        assert ig.SparseGPRegressor(random_state=0, **options).fit(X, y).report_.outliers == ()
+
+
+def test_errors_as_large_as_their_deviations_are_no_outliers():
+    rng = np.random.default_rng(1)
+    std = np.exp(rng.normal(size=600))
+    error = std * rng.normal(size=600)
+    assert np.max(np.abs(error)) > 15 * np.median(np.abs(error))
+    left = LeftOut(0.0 * error, std**2, error, error)
+    assert len(outliers_of(left)) == 0
+    far = np.where(np.arange(600) == 7, 100.0, error)
+    assert outliers_of(replace(left, error=far)).tolist() == [7]
+    assert len(outliers_of(replace(left, error=0.0 * error))) == 0
+    few = LeftOut(np.zeros(3), np.ones(3), np.zeros(3), np.array([0.1, -0.1, 90.0]))
+    assert outliers_of(few).tolist() == [2]
+    alone = LeftOut(np.zeros(1), np.ones(1), np.zeros(1), np.ones(1))
+    assert len(outliers_of(alone)) == 0
+
+
+def test_few_rows_for_each_input_promise_too_much():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(60, 7)), np.ones(60)])  # a constant is no input that varies
+    y = X[:, 0] + 0.3 * rng.normal(size=60)
+    few = ig.SparseGPRegressor("rbf", "exact", max_iter=20, random_state=0).fit(X, y).report_
+    assert few.inputs == 7
+    assert replace(few, inside=0.95).verdict.endswith(
+        "of 95 %, but new rows less often: 60 rows of 7 inputs promise too much."
+    )
+    assert replace(few, inside=0.95, inputs=6).verdict.endswith("of 95 %, as they should.")
+    assert replace(few, inside=0.5).verdict.endswith("too few: it is less sure than it says.")
 
 
 def _dense_of(model, inputs, y, noise):

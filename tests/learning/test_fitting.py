@@ -458,3 +458,24 @@ def test_a_prior_may_be_wider_above_its_median():
 def test_priors_need_positive_numbers(median, sigma):
     with pytest.raises(errors.ParameterError, match="positive"):
         ig.LogNormal(median, sigma)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"restarts": "x"}, "restarts must be a whole number of at least 0, but is 'x'"),
+        ({"restarts": -1}, "restarts must be a whole number of at least 0, but is -1"),
+        ({"priors": [1]}, "priors must be a dictionary such as"),
+        ({"priors": {"kernel.variance": 3.0}}, "priors must be a dictionary such as"),
+        ({"checkpoint": 5}, "checkpoint must be the name of a file, as text or a Path, not 5"),
+        ({"projection": "x"}, "projection must be a whole number of at least 1, but is 'x'"),
+    ],
+)
+def test_settings_of_another_kind_are_named(options, message):
+    rows = np.linspace(-2.0, 2.0, 30)[:, None]
+    with pytest.raises(ig.errors.ParameterError, match=message):
+        ig.SparseGPRegressor(n_inducing=5, max_iter=2, **options).fit(rows, rows[:, 0])
+    if "projection" not in options:
+        start = (ig.kernels.RBF(1.0), ig.bases.Points(rows[:4]), "fitc", 0.1, rows, rows[:, 0])
+        with pytest.raises(ig.errors.ParameterError, match=message):
+            ig.fit(*start, max_iterations=2, **options)

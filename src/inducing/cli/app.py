@@ -220,7 +220,8 @@ def load_model(path: Path, light: bool = False) -> Any:
     from ..files.models import load
 
     model = load(path, light)
-    if not hasattr(model, "metadata_") or not posterior_of(model).one_output:
+    several = getattr(model, "models_", None) is not None
+    if not hasattr(model, "metadata_") or several or not posterior_of(model).one_output:
         raise ModelFileError(f"{str(path)!r} is no model of one target: use it from Python.")
     return model
 

@@ -200,6 +200,10 @@ class Estimator(Judged, Inputs):
 
         return super()._repr_html_inner() + card(self)
 
+    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
+        """Return no table: scikit-learn's would compute properties such as `loo_`, or fail where they do."""
+        return {}
+
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         shown = super()._repr_mimebundle_(**options)
         return shown | ({"text/html": self._repr_html_inner()} if "text/html" in shown else {})

@@ -326,6 +326,8 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         if self.optimize == "all" and self.method not in (None, "fitc"):
             raise ParameterError(f"optimize='all' moves the basis: for method='fitc', not {self.method!r}")
         require_count("n_inducing", self._size)
+        require_count("max_iter", self.max_iter, 0)
+        require_count("restarts", self.restarts, 0)
         require_in("validation_fraction", self.validation_fraction, "[0, 1)")
 
     def _saved_posterior(self) -> Posterior:
@@ -356,8 +358,11 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
         require_labels(y)
         if reset:
             self.kinds_ = ONLY_NUMBERS if self.method is not None else kinds_of(self, X)
-        if self.missing == "drop" or (self.method is not None and self.categorical is not None):
-            raise ParameterError("categorical= needs method=None, and a classifier drops no rows itself")
+        if self.missing == "drop":
+            needed = "use missing='use', or drop the rows first"
+            raise ParameterError(f"a classifier drops no rows with gaps itself; {needed}")
+        if self.method is not None and self.categorical is not None:
+            raise ParameterError(f"categorical= needs method=None, not {self.method!r}")
         return as_inputs(self.kinds_.inputs(X) if self.missing == "use" else X), y
 
     def _start(
@@ -365,7 +370,8 @@ class SparseGPClassifier(Rated, ClassifierMixin, ClassesOfRows, ThesisWays, Stre
     ) -> None:
         """Set labels, units, likelihood and starting kernel, before anything is learned."""
         if len(classes) < 2:
-            raise LabelError(f"a classifier needs two classes or more, but y has one class, {classes[0]!r}")
+            one = classes[:1].tolist()[0]
+            raise LabelError(f"a classifier needs two classes or more, but y has one class, {one!r}")
         likelihood = binary_likelihood(self.likelihood)
         weights = np.ones(len(X)) if weights is None else weights
         self.x_mean_, self.x_scale_ = np.zeros(X.shape[1]), np.ones(X.shape[1])

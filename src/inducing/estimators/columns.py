@@ -229,13 +229,15 @@ def kinds_of(
     encoder = getattr(model, "encoder_", None)
     known = {} if encoder is None else encoder.category_levels
     categorical = list(known) if model.categorical is None else model.categorical
+    if isinstance(categorical, str) or not np.iterable(categorical):
+        raise ParameterError(f"categorical must be a list of columns by number, not {categorical!r}")
     some = np.isnan(X).any(axis=0) if of_all is None else of_all[0]
     gaps = bool(set(np.flatnonzero(some)) - set(categorical))
     unseen = model.allow_unseen or getattr(encoder, "allow_unseen", False)
     way = way_of(model.missing, model.kernel, gaps, std)
     if way == "known" and model.missing == "use":  # no gaps yet, but queries may have some
         way = "indicators"
-    kinds = Kinds.of(X, categorical, way, output, unseen)
+    kinds = Kinds.of(X, list(categorical), way, output, unseen)
     if of_all is not None:
         known = {c: max(known.get(c, 0), int(of_all[1][c]) + 1 + int(some[c])) for c in kinds.codes}
         marked = tuple(c for c in np.flatnonzero(some).tolist() if c not in kinds.codes)

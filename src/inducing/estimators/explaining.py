@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConditionalError, ParameterError
-from ..files.atomic import replacing
+from ..files.atomic import as_path, replacing
 from ..model.compiled import heights
 from ..model.kernels import leaves
 from ..model.kernels.changed import OfFeatures
 from ..model.posterior import Posterior
 from ..pictures.page import packed, page, triangle_of
 from .exporting import exported, processes_of, pruned_to, with_processes
+from .judging import require_one_model
 from .predictive import nameless
 
 NUMBERS_ON_A_PAGE = 59_000  # doubles as text: the page stays under 700 kB
@@ -35,6 +36,8 @@ def explain(
     Calibration and surprising rows are those of a table X, y if it is given, else of the training rows, each
     left out, if the model has them; without either the page does not show them. `names` are the features'.
     """
+    require_one_model(model, "Pages")
+    path = as_path(path)
     whole, (model, pruned, triangles) = model, _small_enough(model)
     plain = exported(model)
     plain = plain if names is None else replace(plain, features=tuple(map(str, names)))
@@ -65,7 +68,7 @@ def explain(
         "surprises": [] if plain.classes else _known(lambda: whole.surprises(X, y), []),
     }
     text = page(plain, facts, triangles).encode()
-    with replacing(Path(path)) as file:
+    with replacing(path) as file:
         file.write_bytes(text)
     return len(text)
 
@@ -255,6 +258,8 @@ def card(model: Any) -> str:
     """Return a fitted model as an HTML table for notebooks: rows, parameters, report; else ""."""
     if not hasattr(model, "basis_size_"):
         return ""
+    if getattr(model, "models_", None) is not None:
+        return "".join(map(card, model.models_))
     rows = [("rows, inputs", f"{_rows_of(model) or 'not known'}, {model.n_features_in_}")]
     rows += [("basis functions", str(model.basis_size_)), *_parameters(model)]
     report = f"<pre>{escape(str(model.report_))}</pre>" if hasattr(model, "report_") else ""

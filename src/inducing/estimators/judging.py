@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import ParameterError
 from ..inference.left_out import LeftOut
-from ..learning.diagnosis import Diagnosis, diagnosis_of, piled_targets, relevance
+from ..learning.diagnosis import MOST_OUTLIERS, Diagnosis, diagnosis_of, outliers_of, piled_targets, relevance
 from ..learning.stages import Fit
 from ..metrics import Calibration
 from ..model.likelihoods import Binomial, Likelihood, NegativeBinomial, Poisson
@@ -81,7 +81,7 @@ class Judged:
         default the training rows or the places of the basis, 200 at most. The values are by default the
         levels of a category, or 41 in the middle 98 % of the column.
         """
-        check_is_fitted(self)
+        require_one_model(self, "Partial dependences")
         rows = self._background(X)
         columns, given, shown = _moved(self, column, rows, values)
         averages = []
@@ -94,7 +94,7 @@ class Judged:
     @property
     def relevance_(self: Any) -> np.ndarray:
         """One over the shortest lengthscale of each input in its units; 0 where the model ignores it. (d,)"""
-        check_is_fitted(self)
+        require_one_model(self, "Relevances")
         post = self.posteriors_[0] if hasattr(self, "posteriors_") else self.posterior_
         return (relevance(self._kernel, post.basis) / self.x_scale_)[: self.n_features_in_]
 
@@ -143,6 +143,13 @@ class Judged:
         return mean.mean(axis=0), np.sqrt(np.maximum(covariance, 0.0))
 
 
+def require_one_model(model: Any, what: str) -> None:
+    """Raise if a model is not fitted, or has a model for each of independent outputs."""
+    check_is_fitted(model)
+    if getattr(model, "models_", None) is not None:
+        raise ParameterError(f"{what} need one model; take those of each of `models_`")
+
+
 def _variance_of_average(post: Posterior, X: Array) -> float:
     """Return the variance of the average of f over rows, from their average features."""
     phi = solve_lower(post.L, post.basis.cross(post.kernel, X).mean(0)[:, None])  # (m, 1)
@@ -156,6 +163,8 @@ def report_of(model: Any, result: Fit, P: Problem, rows: Any, y: np.ndarray | No
     """
     if not isinstance(result.noise, Likelihood):
         report = diagnosis_of(result, P, noise_of_f=model.noise_of_f_).shifted(model.nats_of_units(rows))
+        varying = np.ptp(to_numpy(P.X)[:, : model.n_features_in_], axis=0) > 0
+        report = replace(report, inputs=int(np.count_nonzero(varying)))
         return report if y is None or y.ndim > 1 else replace(report, piled=piled_targets(y))
     basis = f"- {model.basis_size_} basis functions give {int(np.sum(rows))} rows a log evidence of "
     basis += f"{model.log_evidence_:.6g} under {model.likelihood_}; held-out rows show whether more help."
@@ -172,8 +181,14 @@ def with_left_out(model: Any, report: Any, weights: np.ndarray) -> Any:
     if not isinstance(report, Diagnosis):
         density = f"a log density of {np.mean(left.log_density):.4g} on average"
         return f"- Left out in turn, rows have {density} given the others.\n{report}"
-    surprises = most_surprising(left, weights) if left.mean.ndim == 1 else ()
-    return replace(report, explained=tuple(left.explained.tolist()), inside=left.inside, surprises=surprises)
+    rows, told = (
+        np.flatnonzero(weights > 0),
+        dict(explained=tuple(left.explained.tolist()), inside=left.inside),
+    )
+    if left.mean.ndim == 1:
+        told["surprises"] = most_surprising(left, weights)
+        told["outliers"] = tuple(rows[outliers_of(left)[:MOST_OUTLIERS]].tolist())
+    return replace(report, **told)
 
 
 def most_surprising(left: LeftOut, weights: np.ndarray) -> Surprises:

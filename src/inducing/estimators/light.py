@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ColumnError, ModelFileError, ShapeError
+from ..errors import ColumnError, ModelFileError, NonFiniteError, ShapeError
 from ..files.records import Arrays, Plain, array, expect, posterior_from
 from ..model import likelihoods
 from ..model.distributions import Distribution, Observations
@@ -23,15 +23,15 @@ class LightModel:
     """Base of the light models: units, columns and the first posterior, read from a model file."""
 
     def __init__(self, plain: Plain, arrays: Arrays) -> None:
-        self.posterior_ = posterior_from(plain, arrays)
+        if "models" in plain or not (posterior := posterior_from(plain, arrays)).one_output:
+            raise ModelFileError("it predicts several targets; load it without light=True")
+        self.posterior_ = posterior
         d = self.posterior_.basis.centers.shape[1]
         self.n_features_in_, self.metadata_ = int(plain.get("n_features", d)), plain["metadata"]
         self.kinds_ = Kinds.from_record(plain.get("kinds"), arrays, d)
         self.x_mean_, self.x_scale_ = (array(arrays, name, 1) for name in ("x_mean", "x_scale"))
         expect(self.x_mean_.shape == (d,), "x_mean", self.x_mean_)
         expect(self.x_scale_.shape == (d,) and bool(np.all(self.x_scale_ > 0)), "x_scale", self.x_scale_)
-        if not self.posterior_.one_output:
-            raise ModelFileError("it predicts several targets; load it without light=True")
         self.missing = plain["parameters"].get("missing", "refuse")
         encoder = plain.get("encoder")
         self.encoder_ = None if encoder is None else ColumnEncoder.from_json(encoder)
@@ -48,7 +48,10 @@ class LightModel:
         if names is not None and hasattr(X, "columns") and [str(c) for c in X.columns] != list(names):
             raise ColumnError(f"X has the columns {list(X.columns)}, but the model knows {list(names)}")
         require_numbers(X, "X")
-        rows = as_inputs(np.asarray(X, dtype=float))
+        rows = np.asarray(X, dtype=float)
+        if self.missing == "use" and np.isnan(rows).any():
+            raise NonFiniteError("X has gaps, which only the whole model uses; load it without light=True")
+        rows = as_inputs(rows)
         if rows.shape[1] != self.n_features_in_:
             message = f"X has {rows.shape[1]} columns, but the model was fitted to {self.n_features_in_}"
             raise ShapeError(message)

@@ -21,6 +21,7 @@ from ..model.problem import Problem, scatter
 from ..numerics.arrays import to_numpy
 from .base import Estimator, Regression, generator
 from .guide import refuse_guided
+from .judging import require_one_model
 from .predictive import Predictive, distribution_of, noise_process
 from .preparation import fitted_problem, per_output
 from .reasons import Reasons
@@ -36,8 +37,12 @@ class Observing(Predictive, Reasons, Regression, Estimator):
     models_: list[Any] | None = None  # one for each of independent outputs
 
     @property
-    def likelihood_(self) -> Likelihood | None:
-        """The likelihood, its parameters in the units of y; None is Gaussian noise of variance `noise_`."""
+    def likelihood_(self) -> Any:
+        """The likelihood, its parameters in the units of y; None is Gaussian noise of variance `noise_`. For
+        independent outputs a list with one for each.
+        """
+        if self.models_ is not None:
+            return [m.likelihood_ for m in self.models_]
         return None if self._likelihood is None else self._likelihood.in_units(self.y_scale_)
 
     @property
@@ -81,6 +86,8 @@ class Observing(Predictive, Reasons, Regression, Estimator):
             return np.stack([y.mean - reach, y.mean + reach], axis=1)
         if conformal != "jackknife+":
             raise ParameterError(f"conformal must be None, 'jackknife+' or 'split', not {conformal!r}")
+        if self.models_ is not None:
+            return np.stack([m.predict_interval(X, level, conformal) for m in self.models_], axis=1)
         Xs = to_numpy(self._queries(X))
         return self._jackknife.interval(Xs, level) * self.y_scale_ + self.y_mean_
 
@@ -127,6 +134,7 @@ class Observing(Predictive, Reasons, Regression, Estimator):
     def paths(self, size: int = 1, random_state: Any = 0) -> Paths:
         """Draw whole functions f, to be called at any X: values (size, n), `gradient` (size, n, d)."""
         check_is_fitted(self)
+        require_one_model(self, "Whole functions")
         refuse_guided(self, "there are no paths of")
         if not isinstance(self.posterior_, Posterior):
             needs = "a model that needs its rows at every query"
@@ -140,6 +148,7 @@ class Observing(Predictive, Reasons, Regression, Estimator):
         and standard deviation of the training rows.
         """
         check_is_fitted(self)
+        require_one_model(self, "Sobol indices")
         refuse_guided(self, "there are no Sobol indices of")
         ends = [
             np.full(self.n_features_in_, side) if given is None else self._in_model_units(np.ravel(given))

@@ -2,13 +2,15 @@
 
 import time
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
 
 from ..errors import EmptyDataError, ModelFileError, NonFiniteError, ParameterError, require_one_of
+from ..files.models import require_fitting
 from ..files.records import Arrays, Plain, array, expect, number_or_array
 from ..inference.left_out import LeftOut, left_out_of
 from ..inference.neighbours import NeighboursPredictor
@@ -23,6 +25,10 @@ from .observing import Observing
 from .preparation import checked_weights, fitted_problem, per_output
 
 OUTPUTS = ("shared", "independent", "coregionalised")
+OF_COLUMNS = ("encoder_", "feature_names_in_")
+# fitted attributes that only a model of its own has
+OF_ONE_MODEL = "_likelihood _rows _long _entries _centres _jackknife kinds_ fit_result_ noise_of_f_".split()
+OF_ONE_MODEL += "scores_ metadata_".split()
 
 
 def long_rows(X: np.ndarray, Y: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
@@ -59,6 +65,17 @@ class Long:
         return replace(part, X=X, y=part.Y.ravel()[entries])
 
 
+def require_complete(some: bool, gaps: np.ndarray, names: Any) -> None:
+    """Raise unless some rows have no gaps; `gaps` (d,) are how many each column has, and `names` theirs."""
+    if not some:
+        most = int(np.argmax(gaps))
+        name = most if names is None else names[most]
+        text = (
+            f"every row has a gap; use missing='use', or leave out column {name}, which has {gaps[most]:.0f}"
+        )
+        raise EmptyDataError(text)
+
+
 def prepared_source(model: Any, source: Source) -> tuple[Source, Any]:
     """Return the source of the kernel's inputs; for coregionalised outputs with a row for each measured entry
     of y, and also centre, scale and number of entries of each output. It sets `kinds_` of the estimator.
@@ -69,7 +86,7 @@ def prepared_source(model: Any, source: Source) -> tuple[Source, Any]:
     if outputs == "independent":
         raise ParameterError("outputs='independent' needs all rows in memory; give X and y as arrays")
     model.encoder_ = source.layout.encoder
-    coded = model.categorical or (model.encoder_ is not None and model.encoder_.category_levels)
+    coded = model.categorical is not None or (model.encoder_ is not None and model.encoder_.category_levels)
     if not (long or coded or source.layout.gaps):
         return source, None
     incomplete, of_X, of_Y = known_columns(source)
@@ -77,6 +94,9 @@ def prepared_source(model: Any, source: Source) -> tuple[Source, Any]:
     empty = [j for j, column in enumerate((*of_X, *of_Y)) if column.n == 0]
     if empty:
         raise EmptyDataError(f"column {empty[0]} of X and y has no values; leave it out")
+    if model.missing == "drop":
+        gaps_of_each = rows - np.array([column.n for column in of_X])
+        require_complete(model.n_gaps_ < rows, gaps_of_each, source.layout.feature_names)
     highest = [float(column.high[0]) for column in of_X] + [len(of_Y) - 1.0] * long
     gaps = [column.n < rows for column in of_X] + [False] * long
     layout = source.layout
@@ -99,6 +119,7 @@ class Outputs(Observing):
 
     n_gaps_: int = 0  # rows of the fit with gaps, used or dropped
     report_: Any
+    choice_: Any
 
     def predict(
         self,
@@ -148,8 +169,10 @@ class Outputs(Observing):
     def loo_(self: Any) -> LeftOut:
         """Leave-one-out predictions of the fitted rows, in their order and in the units of y: `mean`, `std`,
         `log_density`; of coregionalised outputs (n, p), each entry predicted by all others, NaN where nothing
-        was measured. Kernel and basis are held, nothing is fitted again.
+        was measured, and so of independent ones. Kernel and basis are held, nothing is fitted again.
         """
+        if self.models_ is not None:
+            return self._stacked_left_out([m.loo_ for m in self.models_])
         if self.kinds_.output is None or getattr(self, "_long", None) is None:
             return super().loo_
         left, kept = left_out_of(fitted_problem(self, self._long, None, self._centres)), self._long[2] > 0
@@ -164,6 +187,13 @@ class Outputs(Observing):
         mean, error = left.mean.reshape(-1) * scale + self.y_mean_[q], left.error.reshape(-1) * scale
         density = left.log_density - np.log(scale)
         return LeftOut(*map(table, (mean, left.variance * scale**2, density, error)))
+
+    def _stacked_left_out(self: Any, each: list[LeftOut]) -> LeftOut:
+        """Return left-out predictions of independent outputs as one table, NaN where a model had no row."""
+        tables = {f.name: np.full(self._used.shape, np.nan) for f in fields(LeftOut)}
+        for (name, table), (q, left) in product(tables.items(), enumerate(each)):
+            table[self._used[:, q], q] = getattr(left, name)
+        return LeftOut(**tables)
 
     def _with_gaps(self: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """Check X and y and return them, with NaN in y (n, p) if `outputs` takes it as not measured."""
@@ -193,6 +223,8 @@ class Outputs(Observing):
         self.n_gaps_ = int(np.count_nonzero(incomplete))
         std = None if std is None else deviations(std, X)
         if self.missing == "drop" and self.n_gaps_:
+            names = getattr(self, "feature_names_in_", None)
+            require_complete(self.n_gaps_ < len(X), np.isnan(X).sum(axis=0), names)
             X, y, weights = X[~incomplete], y[~incomplete], weights[~incomplete]
             std = None if std is None else std[~incomplete]
         self.n_rows_ = len(X)
@@ -213,35 +245,50 @@ class Outputs(Observing):
         X, y = self._with_gaps(X, y)
         weights = checked_weights(sample_weight, X)
         std = None if x_std is None else deviations(x_std, X)
-        self.models_ = []
+        levels, models = getattr(self.encoder_, "category_levels", {}), []
+        categorical = list(levels) if self.categorical is None and levels else self.categorical
         for q, target in enumerate(y.T):
             rows = ~np.isnan(target)
-            model = clone(self).set_params(outputs="shared")
+            model: Any = clone(self).set_params(outputs="shared", categorical=categorical)
             if budget:
                 left = max(began + budget - time.monotonic(), 0.0)
                 model.time_budget = left / (y.shape[1] - q)
             own = None if std is None else std[rows]
-            self.models_.append(model.fit(X[rows], target[rows], weights[rows], x_std=own))
+            models.append(model.fit(X[rows], target[rows], weights[rows], x_std=own))
             model.time_budget = budget
-        return self._gathered()
+            vars(model).update({name: vars(self)[name] for name in OF_COLUMNS if name in vars(self)})
+        complete = ~np.isnan(X).any(axis=1) | (self.missing != "drop")
+        used = ~np.isnan(y) & (complete & (weights > 0))[:, None]
+        self._gathered(models)._used = used
+        require_fitting(self)
+        return self
 
     @property
     def kernel_(self: Any) -> Any:
         """The learned kernel in the units of X; for independent outputs a list with one for each."""
         return super().kernel_ if self.models_ is None else [m.kernel_ for m in self.models_]
 
-    def _gathered(self: Any) -> Any:
-        """Set the fitted attributes from the models of the independent outputs."""
-        self._kernel = self.models_[0]._kernel
-        self.posterior_ = [m.posterior_ for m in self.models_]
-        self.noise_ = np.array([np.nan if m.noise_ is None else m.noise_ for m in self.models_])
-        self.y_mean_ = np.array([m.y_mean_ for m in self.models_])
-        self.y_scale_ = np.array([m.y_scale_ for m in self.models_])
-        self.log_evidence_ = float(sum(m.log_evidence_ for m in self.models_))
-        self.basis_size_ = sum(m.basis_size_ for m in self.models_)
-        self.n_iter_ = sum(m.n_iter_ for m in self.models_)
-        self.approximation_ = self.models_[0].approximation_
-        reports = [f"output {q}: {getattr(m, 'report_', '')}" for q, m in enumerate(self.models_)]
+    def _gathered(self: Any, models: list[Any]) -> Any:
+        """Set the fitted attributes from the models of independent outputs, and drop those of one model."""
+        for name in OF_ONE_MODEL:
+            self.__dict__.pop(name, None)
+        self.models_, self._kernel = models, models[0]._kernel
+        self.posterior_ = [m.posterior_ for m in models]
+        self.choice_ = [getattr(m, "choice_", None) for m in models]
+        self.noise_posterior_ = [m.noise_posterior_ for m in models]
+        self.x_mean_, self.x_scale_ = [m.x_mean_ for m in models], [m.x_scale_ for m in models]
+        self.n_rows_, self.n_gaps_ = (
+            max(getattr(m, name, 0) for m in models) for name in ("n_rows_", "n_gaps_")
+        )
+        noise = [None if m.noise_ is None else float(m.noise_) for m in models]
+        self.noise_ = noise if any(v is None for v in noise) else np.array(noise)
+        self.y_mean_ = np.array([m.y_mean_ for m in models])
+        self.y_scale_ = np.array([m.y_scale_ for m in models])
+        self.log_evidence_ = float(sum(m.log_evidence_ for m in models))
+        self.basis_size_ = sum(m.basis_size_ for m in models)
+        self.n_iter_ = sum(m.n_iter_ for m in models)
+        self.approximation_ = models[0].approximation_
+        reports = [f"output {q}: {getattr(m, 'report_', '')}" for q, m in enumerate(models)]
         self.report_ = "\n".join(reports)
         return self
 
@@ -296,9 +343,9 @@ class Outputs(Observing):
         for q, own in enumerate(plain["models"]):
             part = {name.removeprefix(f"{q}."): a for name, a in arrays.items() if name.startswith(f"{q}.")}
             models.append(cls.from_record(own, part))
-        model: Any = copy(models[0])
-        model.outputs, model.models_, model.metadata_ = "independent", models, plain["metadata"]
-        return model._gathered()
+        model: Any = copy(models[0])._gathered(models)
+        model.outputs, model.metadata_ = "independent", plain["metadata"]
+        return model
 
     def _saved_posterior(self) -> Posterior:
         post = getattr(self, "posterior_", None)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import errors
+from ..files.models import LEAST_HEADER, bytes_of
 from ..inference import selection
 from ..inference.regression import DENSE, approximation_of, problem_of
 from ..learning.noise import NOISE_WAYS
@@ -291,11 +292,14 @@ def check_file_size(model: Any, data: Data, m: int) -> None:
     if limit is None:
         return
     errors.require_count("max_file_size", limit)
-    rows = 4 * n * (d + p) if model.approximation == "neighbours" else 0
-    size = 8 * m * (2 * m + d + p) + rows
-    if size > limit:
-        what = f"{n} training rows and " if rows else ""
-        instead = "approximation='fitc' or a smaller n_inducing" if rows else "a smaller n_inducing"
+    near = model.approximation == "neighbours"
+    of_arrays = bytes_of(m, d, p, n if near else 0, 4, exact=model.approximation in DENSE)
+    if (size := of_arrays + LEAST_HEADER) > limit:
+        what = f"{n} training rows and " if near else ""
+        instead = "a smaller n_inducing"
+        if near or model.approximation == "exact":
+            instead = "approximation='fitc'" + near * f" or {instead}"
+        instead = "a larger one" if limit < LEAST_HEADER + bytes_of(1, d, p) else instead
         raise errors.ParameterError(
             f"a file with {what}{m} basis functions has at least {size} bytes, but max_file_size is {limit}; "
             f"use {instead}"

@@ -12,6 +12,7 @@ from ..inference.shapley import Groups, Shapley, sampled_values, shapley_values
 from ..model.posterior import Posterior
 from ..numerics.arrays import some_rows
 from .base import generator
+from .judging import require_one_model
 
 MOST_BACKGROUND = 100  # rows
 
@@ -35,8 +36,9 @@ class Reasons:
         check_is_fitted(self)
         X = self._validated(X, reset=False)
         rows = X if background is None else self._validated(background, reset=False)
-        if self.kinds_.output is not None or getattr(self, "models_", None) is not None:
-            raise ParameterError("Shapley values need one model; take outputs='shared', or one of `models_`")
+        require_one_model(self, "Shapley values")
+        if self.kinds_.output is not None:
+            raise ParameterError("Shapley values of coregionalised outputs are not known; use 'shared'")
         rng = generator(random_state)
         if background is None and len(rows) > MOST_BACKGROUND:
             rows = rows[some_rows(len(rows), MOST_BACKGROUND, rng)]

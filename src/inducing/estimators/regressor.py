@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from ..errors import ParameterError, require_in, require_one_of
-from ..files.models import OF_A_HEADER, fitting_size
+from ..files.models import OF_A_HEADER, fitting_size, require_fitting
 from ..inference import selection
 from ..inference.pic import PICPredictor
 from ..inference.regression import DENSE, problem_of
@@ -137,6 +137,8 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         noise, or None.
     log_evidence_ : log density of y, in its own units, under the fitted model.
     x_mean_, x_scale_ : (d,). y_mean_, y_scale_ : numbers, or one per output.
+    models_ : the regressor of each independent output; posterior_, choice_, kernel_, likelihood_, x_mean_,
+        x_scale_, noise_posterior_, and noise_ where one is None, are then lists.
     """
 
     kernel: Kernel | str | None = None
@@ -232,6 +234,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         report = report_of(self, self.fit_result_, task.problem, rows, to_numpy(y))
         known = len(X) <= LISTED_UP_TO or self.approximation_ not in DENSE
         self.report_ = with_left_out(self, report, weights) if known else report
+        require_fitting(self)
         return self
 
     def _settled(self) -> SparseGPRegressor:
@@ -343,6 +346,7 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         if isinstance(self.report_, Diagnosis):
             of_all = {name: getattr(result, name) for name in ("at_bounds", "converged", "gain")}
             self.report_ = replace(self.report_, **of_all)
+        require_fitting(self)
         return self
 
     def _task(

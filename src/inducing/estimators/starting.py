@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import InducingWarning, UnknownNameError
 from ..learning.choice import best_kernel
 from ..learning.recipes import Task
+from ..learning.settings import require_priors
 from ..model import kernels
 from ..model.bases import Points
 from ..model.kernels.base import Kernel
@@ -95,6 +96,7 @@ def given_priors(priors: Any, kernel: Any, x_scale: np.ndarray) -> Any:
     """Convert priors on lengthscales and periods of a kernel from the user's units to the model's; a kernel
     by name has a lengthscale for each input. The other priors are unchanged.
     """
+    require_priors(priors)
     kernel = kernel if isinstance(kernel, Kernel) else kernels.RBF(np.ones(len(x_scale)))
     units = {f"kernel.{name}": unit for name, unit in kernels.units_of(kernel, x_scale).items()}
     return {

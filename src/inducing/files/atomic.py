@@ -8,10 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import glob
 from pathlib import Path
+from typing import Any
 
 from ..errors import ParameterError
 
 PART = ".inducing-part-"  # how the names of temporary files begin, hidden beside what they replace
+
+
+def as_path(path: Any, name: str = "path") -> Path:
+    """Return the path of a file; raise if the parameter of this name is neither text nor a path."""
+    if not isinstance(path, str | os.PathLike):
+        raise ParameterError(f"{name} must be the name of a file, as text or a Path, not {path!r}")
+    return Path(path)
 
 
 @contextmanager

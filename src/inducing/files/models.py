@@ -32,9 +32,9 @@ from typing import Any
 import numpy as np
 
 from .. import SAVED, SAVED_LIGHT, __version__
-from ..errors import ModelFileError, ParameterError
+from ..errors import InducingError, ModelFileError, ParameterError
 from ..model.posterior import Posterior
-from .atomic import replacing
+from .atomic import as_path, replacing
 from .records import REMADE, ROWS_PREFIX, Arrays, Plain, posterior_from, posterior_record
 from .tensors import DamagedError, digest, packed, tensors, unpacked
 
@@ -42,11 +42,42 @@ FORMAT, VERSION, READ = "inducing", "2", ("1", "2")
 PRECISIONS = {"double": np.float64, "single": np.float32}  # of training rows
 NOT_A_MODEL = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
 OF_A_HEADER = 4_000  # bytes allowed for a file's text, which holds the report and what was tried
+LEAST_HEADER = 2_000  # bytes that it takes at least
 
 
 def fitting_size(limit: Any) -> int:
     """Return the size of a basis, at least 1, whose file has surely fewer than `limit` bytes."""
     return max(1, isqrt(max(0, limit - OF_A_HEADER) // 32)) if isinstance(limit, int | np.integer) else 1
+
+
+def bytes_of(m: int, d: int, p: int, rows: int = 0, of_a_number: int = 8, *, exact: bool = False) -> int:
+    """Return how many bytes the arrays of a file take at least, for m basis functions of d inputs and p
+    outputs and so many training rows; an exact process has a number for each function and no triangle.
+    """
+    triangle = m if exact else m * (m + 1) // 2
+    return 8 * (triangle + m * (d + p)) + of_a_number * rows * (d + p)
+
+
+def require_fitting(model: Any) -> None:
+    """Raise if the file of a fitted model, its training rows in single precision, is larger than its
+    `max_file_size`; a model that has no file is not looked at.
+    """
+    if model.max_file_size is not None:
+        try:
+            size = len(_content(model, {}, "single", False))
+        except InducingError:
+            return
+        _require_size(model, size, "")
+
+
+def _require_size(model: Any, size: int, first: str) -> None:
+    """Raise if a file of this size is larger than the model's `max_file_size`; `first` is what to try."""
+    limit = getattr(model, "max_file_size", None)
+    if limit is not None and size > limit:
+        raise ModelFileError(
+            f"the file would have {size} bytes, but max_file_size is {limit}; "
+            f"use {first}a smaller basis, or another approximation"
+        )
 
 
 def save(
@@ -64,9 +95,22 @@ def save(
     `load` otherwise computes again: the file is twice as large, and the loaded model is the same to the bit
     on any machine.
     """
+    path = as_path(path)
+    content = _content(model, metadata, precision, full)
+    _require_size(model, len(content), "precision='single' where it holds training rows, ")
+    try:
+        with replacing(path) as part:
+            part.write_bytes(content)
+    except OSError as error:
+        raise ModelFileError(f"it cannot be written to {str(path)!r}: {error.strerror or error}") from error
+    return len(content)
+
+
+def _content(model: Any, metadata: dict[str, Any] | None, precision: str, full: bool) -> bytes:
+    """Return the bytes of the file that `save` writes."""
     from safetensors.numpy import save as to_bytes
 
-    path, name = Path(path), type(model).__name__
+    name = type(model).__name__
     if name not in SAVED:
         raise ParameterError(f"a {name} cannot be saved; known are {', '.join(SAVED)}")
     plain, arrays = posterior_record(model) if isinstance(model, Posterior) else model.to_record()
@@ -84,19 +128,7 @@ def save(
     except (TypeError, ValueError) as error:
         raise ParameterError(f"metadata is no JSON ({error}); use strings, numbers and lists") from error
     head = {"format": FORMAT, "format_version": VERSION, "model": text, "sha256": digest(text, arrays)}
-    content = to_bytes(arrays, head)
-    limit = getattr(model, "max_file_size", None)
-    if limit is not None and len(content) > limit:
-        raise ModelFileError(
-            f"the file would have {len(content)} bytes, but max_file_size is {limit}; "
-            "use precision='single' where it holds training rows, a smaller basis, or another approximation"
-        )
-    try:
-        with replacing(path) as part:
-            part.write_bytes(content)
-    except OSError as error:
-        raise ModelFileError(f"it cannot be written to {str(path)!r}: {error.strerror or error}") from error
-    return len(content)
+    return to_bytes(arrays, head)
 
 
 def load(path: str | Path, light: bool = False, max_bytes: int | None = None) -> Any:
@@ -107,7 +139,7 @@ def load(path: str | Path, light: bool = False, max_bytes: int | None = None) ->
     file's bytes, except for an exact process, whose factor of n² numbers is computed again; a factor of more
     than `max_bytes` is refused.
     """
-    path = Path(path)
+    path = as_path(path)
     plain, arrays = read(path)
     try:
         factor = 8 * max((len(a) ** 2 for name, a in arrays.items() if name.endswith("added")), default=0)

@@ -378,13 +378,15 @@ def _of_warps(first: Stationary, given: Parameters, X: np.ndarray) -> list[Candi
 
 def _learn_terms(ranking: Ranking, first: Stationary, given: Parameters, d: int) -> None:
     """The best of all with a linear term or a curve of each input. Curves begin with all of the variance,
-    since from little they do not find that a function is a sum, and with little, a share of the noise. Terms
-    that end with less are given up. Levels get none: their hats are a function of each column already.
+    since from little they do not find that a function is a sum, and with little, a share of the noise (a
+    likelihood counts as noise of a tenth of the variance). Terms that end with less than that are given up.
+    Levels get none: their hats are a function of each column already.
     """
     best, noise = ranking.in_order()[0], getattr(given.noise, "values", given.noise)
     if isinstance(best.outcome.parameters.kernel, Levels):
         return
-    noise = NOISE_SHARE * first.variance if isinstance(noise, Likelihood) else noise
+    if isinstance(noise, Likelihood):
+        noise = NOISE_SHARE * first.variance
     end, share = best.outcome.parameters, TERM_SHARE * float(np.mean(noise))
     terms: dict[str, list[Kernel]] = {"linear": [Linear(variance=share)]}
     if d <= MOST_CURVES:

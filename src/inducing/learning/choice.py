@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FactorisationError, UnknownNameError
+from ..files.models import bytes_of
 from ..inference.left_out import LeftOut, left_out_of
 from ..model.bases import as_points
 from ..model.distributions import Observations
@@ -57,6 +58,9 @@ JUDGED = 2_500  # rows that are left out in turn at most
 MOST_JUDGED_NOISE = 10_000  # rows that learned noise is judged by, and learned from
 WIDER, MOST_WIDER = 2.0, 6  # the factor of a guard against large errors, and how often it is tried
 
+NoiseTried = tuple[Posterior | None, Sequence[Trial]]  # the process of the log variance, if it is taken
+NO_NOISE: NoiseTried = None, ()
+
 
 @dataclass(frozen=True, eq=False)
 class Choice:
@@ -97,9 +101,10 @@ def choose(
     if aim not in AIMS:
         raise UnknownNameError(f"objective must be one of {', '.join(AIMS)}, not {aim!r}")
     start = task.stage()
-    n = start.rows.n
+    n, m, (d, p) = start.rows.n, len(task.basis), (start.rows.X.shape[1], start.rows.p)
     learned = ranked_kernels(start, kernels, aim, levels=n <= EXACT_UP_TO)
-    if n <= EXACT_UP_TO and 8.0 * n * (start.rows.X.shape[1] + 2 + start.rows.p) < most_bytes:
+    for_noise = most_bytes - bytes_of(m, d, 1)  # what the file may have without the process of its noise
+    if n <= EXACT_UP_TO and (size := bytes_of(n, d, p, exact=True)) < most_bytes:
         found = exact_trials(start, learned, aim)
         if found:
             trials = [trial for trial, _ in found]
@@ -111,19 +116,21 @@ def choose(
             whole = at_own_basis(start.exact_on(np.arange(n)), end)
             fit = whole.fit(whole.unmoved(found[best][1].run))
             some = start.exact_on(some_rows(n, JUDGED, n + 1)).at(end._replace(basis=as_points(task.basis)))
-            noise, more = learned_noise(some.rows, trials[best], start, aim, left)
+            fits_in = size < for_noise
+            noise, more = learned_noise(some.rows, trials[best], start, aim, left) if fits_in else NO_NOISE
             rest = (each.trial for each in learned[len(trials) :])
             return Choice(fit, "exact", (*trials, *more, *rest), noise)
     trials, fits, tasks = _sparse(task, learned, neighbours, most_bytes)
     best = best_of(trials, aim)
     P = _learned_on(tasks[best], fits[best], np.arange(n)).rows
-    noise, more = learned_noise(P, trials[best], start, aim)
+    size = bytes_of(m, 2 * d, p, n if trials[best].name == "neighbours" else 0)  # widths, at most
+    noise, more = learned_noise(P, trials[best], start, aim) if size < for_noise else NO_NOISE
     return Choice(fits[best], trials[best].name, (*trials, *more), noise)
 
 
 def learned_noise(
     P: Problem, trial: Trial, start: Settings, aim: str, left: LeftOut | None = None
-) -> tuple[Posterior | None, list[Trial]]:
+) -> NoiseTried:
     """The process of the log variance of a problem's noise, where rows that the others predict are better for
     it by more than a standard error; and its trial, if there was one. `left` are these rows, if known.
     """
@@ -131,7 +138,7 @@ def learned_noise(
     given = P.noise_model is not None and not averaged
     unasked = aim == "rmse" or P.p > 1 or start.max_iterations < 1 or start.is_over
     if unasked or given or code_columns(P.kernel):  # columns that are no places
-        return None, []
+        return NO_NOISE
     began = time.perf_counter()
     left = left_out_of(P) if left is None else left
     some = some_rows(P.n, MOST_JUDGED_NOISE, P.n + 1)
@@ -143,7 +150,7 @@ def learned_noise(
     except FactorisationError:  # sites that leave no proper process: one number then
         found = None
     if found is None:
-        return None, []
+        return NO_NOISE
     g, densities = found
     gain = float(np.mean(densities - left.log_density))
     seconds = time.perf_counter() - began
@@ -160,7 +167,7 @@ def _sparse(
     """
     tasks = {"fitc": task}
     n, d = task.problem.X.shape
-    if 8.0 * n * (d + task.problem.p) < most_bytes:
+    if bytes_of(len(task.basis), d, task.problem.p, n) < most_bytes:
         kernels = [each.outcome.parameters.kernel for each in learned] or [task.kernel]
         kernel = next((each for each in kernels if not isinstance(each, Sum)), kernels[0])
         near = replace(task, kernel=kernel, basis=as_points(task.basis), approximation="neighbours")

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..engine import evidence
 from ..errors import ParameterError
+from ..inference.left_out import LeftOut
 from ..inference.regression import problem_of
 from ..inference.selection import greedy_variance
 from ..model.bases import Basis
@@ -40,6 +41,15 @@ from .stages import Fit, NeighbourGain
 SLACK = 0.1  # of the noise: what a basis may leave of the prior variance, on average, and be large enough
 PRINTED_SURPRISES = 5  # surprising rows that are printed
 SIZING_ROWS = 4000  # rows looked at when a size is suggested
+AS_STD = 1.4826  # a Gaussian's standard deviation over the median of its absolute values
+FAR_OFF_ROWS = 10.0  # times the usual error, from which on a row may be an outlier
+UNLIKE_PEERS, PEERS = 7.0, 15  # times that of so many rows with deviations like its own
+MOST_OUTLIERS, MANY_OUTLIERS = (
+    50,
+    0.02,
+)  # that are kept; the share of rows at which noise may differ from row to row
+ROWS_OF_AN_INPUT = 10  # rows for each input, below which left-out rows promise too much
+AS_PROMISED = "as they should"
 PILED = 0.05  # the share of targets at their least or greatest value that is named
 
 
@@ -102,6 +112,8 @@ class Diagnosis(Report):
     piled: tuple[
         tuple[str, float, float], ...
     ] = ()  # "least" or "greatest" target, and its share of the rows
+    outliers: tuple[int, ...] = ()  # rows far beyond what is usual, the furthest first
+    inputs: int = 0  # that vary
 
     @property
     def gap(self) -> float:
@@ -118,6 +130,8 @@ class Diagnosis(Report):
         if self.inside is None:
             return ""
         share, verdict = ", ".join(map(percent, self.explained)), as_promised(self.inside, self.rows)
+        if verdict == AS_PROMISED and self.rows < ROWS_OF_AN_INPUT * self.inputs:
+            verdict = f"but new rows less often: {self.rows} rows of {self.inputs} inputs promise too much"
         return (
             f"Left out in turn, rows are predicted by the others: that explains {share} of the variance, and "
             f"{percent(self.inside)} of the values lie in intervals of 95 %, {verdict}."
@@ -146,6 +160,15 @@ class Diagnosis(Report):
                 f"{percent(share)} of the targets are {value:.6g}, the {end} of all. Gaussian noise does not "
                 "expect that: rare rows that differ may lie many deviations away. For counts "
                 "likelihood='negativebinomial' fits better, for values cut off at a limit 'censoredgaussian'."
+            )
+        if self.outliers and not self.piled:
+            listed = f"row{'s' * (len(self.outliers) > 1)} {listing(self.outliers)}"
+            many = len(self.outliers) > MANY_OUTLIERS * self.rows
+            out.append(
+                f"More than ten times the usual error from what the others say: {listed}. With Gaussian "
+                "noise such rows spoil the predictions of others: check them, or fit likelihood='studentt'"
+                + many * ", or noise='learned' where the noise depends on the inputs"
+                + "."
             )
         if not self.converged:
             out.append("The optimiser was still gaining when it stopped: more iterations may help.")
@@ -208,7 +231,7 @@ def percent(share: float, digits: int = 0) -> str:
 def as_promised(inside: float, rows: int) -> str:
     """Say in words whether this share of rows is what intervals of 95 % promise, up to chance."""
     if abs(inside - 0.95) < max(0.02, 2.0 * np.sqrt(0.95 * 0.05 / rows)):
-        return "as they should"
+        return AS_PROMISED
     return "too few: it is less sure than it says" if inside < 0.95 else "more than said"
 
 
@@ -218,6 +241,24 @@ def piled_targets(y: np.ndarray) -> tuple[tuple[str, float, float], ...]:
     shares = [(end, value, float(np.mean(y == value))) for end, value in ends]
     several = len(np.unique(y)) > 2  # else the targets are two classes
     return tuple(each for each in shares if several and each[2] >= PILED and np.sum(y == each[1]) > 2)
+
+
+def outliers_of(left: LeftOut) -> np.ndarray:
+    """The rows (k,) whose left-out error, the furthest first, is more than ten times the usual one, and in
+    standard deviations more than seven times that of the 15 rows with the most similar deviations. An outlier
+    widens all deviations, or with learned noise its own, and then those near it are far too wide.
+    """
+    error, n = np.abs(left.error), len(left.error)
+    z, order, width = error / left.std, np.argsort(left.std, kind="stable"), min(PEERS, n)
+    first = np.clip(np.arange(n) - width // 2, 0, n - width)
+    usual = np.empty(n)
+    usual[order] = np.median(z[order][first[:, None] + np.arange(width)], axis=1)
+    far = (
+        (error > FAR_OFF_ROWS * AS_STD * np.median(error))
+        & (z > UNLIKE_PEERS * AS_STD * usual)
+        & (np.median(error) > 0)
+    )
+    return np.flatnonzero(far)[np.argsort(-error[far], kind="stable")]
 
 
 def diagnose(fit: Fit, X: Any, y: Any, *, weights: Any = None, rng: Any = 0) -> Diagnosis:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..engine.compiled_passes import expects
-from ..errors import FactorisationError, ParameterError, UnknownNameError
+from ..errors import FactorisationError, ParameterError, UnknownNameError, require_count
 from ..inference import selection
 from ..inference.regression import DENSE, approximation_of, problem_of
 from ..model.bases import Basis, Multiscale, Points, as_multiscale, as_points
@@ -379,6 +379,7 @@ def with_exact_hyperparameters(task: Task, rows: int = SUBSET_ROWS) -> Task:
 
 def with_projection(task: Task, directions: int) -> Task:
     """The task with a kernel of a few directions of its inputs; see `projected_start`."""
+    require_count("projection", directions)
     return task.started(projected_start(task.stage(), directions))
 
 

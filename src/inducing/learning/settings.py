@@ -9,7 +9,8 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from ..errors import ParameterError
+from ..errors import ParameterError, require_count
+from ..files.atomic import as_path
 from ..model.bases import Basis
 from ..model.kernels.base import Kernel
 from ..model.means import Mean
@@ -56,6 +57,15 @@ class Alike(LogNormal):
         return float(-0.5 * np.sum(z**2)), -z / self.sigma
 
 
+def require_priors(priors: Any) -> None:
+    """Raise if these are not priors by the names of parameters, or None."""
+    if priors is None:
+        return
+    if not isinstance(priors, Mapping) or not all(isinstance(each, LogNormal) for each in priors.values()):
+        example = "{'noise': inducing.LogNormal(0.1, 1.0)}"
+        raise ParameterError(f"priors must be a dictionary such as {example}, not {priors!r}")
+
+
 @dataclass(frozen=True, eq=False)
 class Iterate:
     """The state of an optimisation after an iteration: the best point so far."""
@@ -90,6 +100,13 @@ class Settings:
     rng: Any = None
     validation_fraction: float = 0.0  # the share of the rows that the recipe "auto" holds out to judge by
     prelude: Literal["all", "hyperparameters", "none"] = "all"  # what of the start "auto" may replace
+
+    def __post_init__(self) -> None:
+        """Raise if restarts, priors or checkpoint are of another kind."""
+        require_count("restarts", self.restarts, 0)
+        require_priors(self.priors)
+        if self.checkpoint is not None:
+            as_path(self.checkpoint, "checkpoint")
 
     @property
     def is_over(self) -> bool:
