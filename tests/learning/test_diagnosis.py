@@ -199,7 +199,7 @@ def test_advice():
         ({"at_bounds": ("noise at its greatest",)}, "explain nothing"),
         ({"converged": False}, "more iterations"),
         ({"outliers": (4,)}, "the others say: row 4. With Gaussian noise"),
-        ({"outliers": (4, 9, 2)}, "rows 4, 9, 2. With Gaussian noise such rows spoil"),
+        ({"outliers": (4, 9, 2)}, "rows 4, 9, 2. With Gaussian noise they spoil predictions"),
         ({"outliers": (4, 9, 2)}, "likelihood='studentt', or noise='learned' where the noise depends on"),
         ({"piled": (("least", 0.0, 0.25),)}, "25 % of the targets are 0, the least of all"),
     ):

@@ -31,7 +31,7 @@ from .packing import Packing, Parameters, Summary
 from .settings import Alike, Settings
 
 SITE_TOLERANCE = 1e-4  # of a likelihood's sites during a climb: the evidence is off by its square
-NO_SPREAD = 1e-28  # of the mean's square: what rounding may leave of a variance that is none
+LEAST_SPREAD = 1e-28  # of the mean's square: what rounding may leave of a variance that is none
 NEAR_TOLERANCE, NEAR_SWEEPS = 0.003, 40  # of sites along neighbours, which are held for a climb
 AnyProblem = TypeVar("AnyProblem", bound=Problem | Parted)
 EvidenceFunction = Callable[[Problem | Parted], tuple[float, dict[str, Any]]]  # with its gradient
@@ -296,7 +296,7 @@ def _summary(P: Problem | Parted, y: Array | None) -> tuple[Summary, list[float]
     if P.likelihood is not None and not P.likelihood.located:
         variance = 1.0
     squares = float(np.mean(Y.mean[observed] ** 2))
-    if not variance > NO_SPREAD * squares:  # targets that are all alike
+    if not variance > LEAST_SPREAD * squares:  # targets that are all alike
         variance = squares or 1.0
     sums = [float(columns.n * np.sum(columns.mean)) for columns in (X, Y)]
     sums += [] if weights is None else [float(namespace(weights).sum(weights))]
