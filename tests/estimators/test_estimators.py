@@ -416,9 +416,11 @@ def with_entry(array, value):
         (errors.ParameterError, "pep", lambda: quick(power=0.5).fit(X, y)),
         (errors.ParameterError, "power", lambda: quick(approximation="pep", power=2.0).fit(X, y)),
         (errors.ParameterError, "jitter", lambda: quick(jitter=-1.0).fit(X, y)),
-        (errors.ParameterError, "max_iter must be a number of at", lambda: quick(max_iter=-1).fit(X, y)),
+        (errors.ParameterError, "max_iter must be a whole number", lambda: quick(max_iter=-1).fit(X, y)),
+        (errors.ParameterError, "max_iter must be a whole number", lambda: quick(max_iter=np.inf).fit(X, y)),
+        (errors.ParameterError, "fixed must be a list", lambda: quick(fixed=5).fit(X, y)),
         (errors.ParameterError, "time_budget must .* nan", lambda: quick(time_budget=np.nan).fit(X, y)),
-        (errors.ParameterError, "full_iter must be a number", lambda: quick(full_iter=-1).fit(X, y)),
+        (errors.ParameterError, "full_iter must be a whole number", lambda: quick(full_iter=-1).fit(X, y)),
         (
             errors.ParameterError,
             r"in \[0, 1\), but is 1",

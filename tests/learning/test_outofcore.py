@@ -265,7 +265,7 @@ def test_what_parts_cannot_do_is_said(model, data, folder):
     with pytest.raises(ParameterError, match="recipe 'pitc' needs all rows at once"):
         small(recipe="pitc").fit(source)
     for wrong in (-1, 2.5, "many"):
-        with pytest.raises(ParameterError, match="full_iter must be a number of iterations or None"):
+        with pytest.raises(ParameterError, match="full_iter must be a whole number"):
             small(full_iter=wrong).fit(source)
     with pytest.raises(ParameterError, match="no joint covariance"):
         model.predict(folder, return_cov=True)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from ..errors import ParameterError, require_in, require_one_of
+from ..errors import ParameterError, require_count, require_in, require_one_of
 from ..files.models import OF_A_HEADER, fitting_size, require_fitting
 from ..inference import selection
 from ..inference.pic import PICPredictor
@@ -241,12 +241,9 @@ class SparseGPRegressor(Rated, MultiOutputMixin, RegressorMixin, Outputs):
         """Return a copy of this regressor with FITC (VFE for learned noise) and 100 functions for "auto"."""
         if isinstance(self.n_inducing, str) and self.n_inducing != "auto":
             raise ParameterError(f"n_inducing must be a number, not {self.n_inducing!r}")
-        for name, value in (("time_budget", self.time_budget or 0.0), ("max_iter", self.max_iter)):
-            if not isinstance(value, float | int | np.number) or not value >= 0:
-                raise ParameterError(f"{name} must be a number of at least 0, not {value!r}")
-        most = 0 if self.full_iter is None else self.full_iter
-        if not isinstance(most, int | np.integer) or most < 0:
-            raise ParameterError(f"full_iter must be a number of iterations or None, not {most!r}")
+        require_in("time_budget", self.time_budget or 0.0, "[0, inf]")
+        require_count("max_iter", self.max_iter, 0)
+        require_count("full_iter", 0 if self.full_iter is None else self.full_iter, 0)
         require_in("validation_fraction", self.validation_fraction, "[0, 1)")
         require_one_of("objective", self.objective, AIMS)
         settled = copy(self)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -103,7 +103,9 @@ class Settings:
     prelude: Literal["all", "hyperparameters", "none"] = "all"  # what of the start "auto" may replace
 
     def __post_init__(self) -> None:
-        """Raise if restarts, priors or checkpoint are of another kind."""
+        """Raise if restarts, priors, checkpoint or names to hold are of another kind."""
+        if isinstance(self.fixed, str) or not isinstance(self.fixed, Iterable):
+            raise ParameterError(f"fixed must be a list of names of parameters, not {self.fixed!r}")
         require_count("restarts", self.restarts, 0)
         require_priors(self.priors)
         if self.checkpoint is not None:
