@@ -146,12 +146,13 @@ def auto(start: Stage) -> Outcome:
     error bars are wide; FITC's error bars are good, but from a distant start it moves the basis to explain
     noise, and given time it does so from a near one. Raising PEP's power from 0 to 1 carries VFE's basis over
     to FITC's error bars. The row asked for has its hyperparameters learned first: a basis that is free while
-    the noise is still another row's moves to make up for it. A multiscale basis is learned as points first
-    [000 §5]. With a validation_fraction, that share of the rows (10 to 500 of them) is held out: stages after
-    the first end when those rows gain nothing, and the first stage is kept whose parameters predict them,
-    under the row asked for, as well as those of any later one, to one standard error; of fewer than 50 rows
-    none can be spared, and VFE's parameters are kept. The result always has all rows. Along neighbours the
-    way is another one: see `along_neighbours`.
+    the noise is still another row's moves to make up for it. What comes before it sees 10,000 rows, or 20 for
+    each basis function, where there are more. A multiscale basis is learned as points first [000 §5]. With a
+    validation_fraction, that share of the rows (10 to 500 of them) is held out: stages after the first end
+    when those rows gain nothing, and the first stage is kept whose parameters predict them, under the row
+    asked for, as well as those of any later one, to one standard error; of fewer than 50 rows none can be
+    spared, and VFE's parameters are kept. The result always has all rows. Along neighbours the way is another
+    one: see `along_neighbours`.
     """
     P = start.rows
     if P.row.name in DENSE:
